@@ -35,6 +35,7 @@ static_assert(same(UNISONO_PROTOCOL, ErrorCode::kProtocol));
 static_assert(same(UNISONO_NOT_MEMBER, ErrorCode::kNotMember));
 static_assert(same(UNISONO_CLOSED, ErrorCode::kClosed));
 static_assert(same(UNISONO_CORRUPTED, ErrorCode::kCorrupted));
+static_assert(same(UNISONO_PARTITIONED, ErrorCode::kPartitioned));
 
 static_assert(same(UNISONO_INT8, DataType::kInt8));
 static_assert(same(UNISONO_INT16, DataType::kInt16));

@@ -35,7 +35,8 @@ typedef enum unisono_code UNISONO_AS_INT {
   UNISONO_PROTOCOL = 12,
   UNISONO_NOT_MEMBER = 13,
   UNISONO_CLOSED = 14,
-  UNISONO_CORRUPTED = 15
+  UNISONO_CORRUPTED = 15,
+  UNISONO_PARTITIONED = 16
 } unisono_code;
 
 /* DataType of unisono/types.h. */

@@ -181,7 +181,9 @@ class UNISONO_API Communicator : public Collectives {
   /// kAborted on all its ranks; close it afterwards, as after any failure. It may be called again.
   /// A call that failed on some ranks may have succeeded on others: agree on where to go on.
   /// Blocks. Throws Error: on a rank that the others go on without, why (kRankFailed, kTimeout and
-  /// its own rank); kOutOfResources where the communicator cannot be made.
+  /// its own rank); kPartitioned, here and in every later call, on ranks that hear half of the
+  /// members that may live or fewer, since the others may go on (at half: the ones with the lowest
+  /// rank); kOutOfResources where the communicator cannot be made.
   Communicator shrink(std::chrono::milliseconds timeout = {});
 
   /// Growing again: collective over the members of a communicator that works, most often one that

@@ -29,8 +29,9 @@ enum class ErrorCode : std::uint8_t {
   kNotMember,        ///< the communicator is empty: this rank is in no group of the split
   kClosed,           ///< the communicator was closed here
   kCorrupted,        ///< bytes changed on their way between two ranks (UNISONO_CHECKSUM)
+  kPartitioned,      ///< this rank hears too few of the others: those may go on without it
 };
-inline constexpr int kErrorCodeCount = static_cast<int>(ErrorCode::kCorrupted) + 1;
+inline constexpr int kErrorCodeCount = static_cast<int>(ErrorCode::kPartitioned) + 1;
 
 /// "ok", "invalid argument", ...
 UNISONO_API std::string_view name_of(ErrorCode code);

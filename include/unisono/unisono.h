@@ -108,7 +108,8 @@ UNISONO_C_API unisono_code unisono_comm_subset(unisono_comm* comm, const int32_t
 
 /* Going on after a failure, as Communicator::shrink(): the ranks of `comm` that are left make a
  * communicator of themselves. Those that do not call it within `timeout_ms` of the first are left
- * out; 0: UNISONO_TIMEOUT. `comm` is to be destroyed all the same. */
+ * out; 0: UNISONO_TIMEOUT. UNISONO_PARTITIONED where so many members are not heard, and may live,
+ * that these may go on. `comm` is to be destroyed all the same. */
 UNISONO_C_API unisono_code unisono_comm_shrink(unisono_comm* comm, int64_t timeout_ms,
                                                unisono_comm** left);
 

@@ -36,6 +36,8 @@ std::string_view name_of(ErrorCode code) {
       return "closed";
     case ErrorCode::kCorrupted:
       return "data corrupted";
+    case ErrorCode::kPartitioned:
+      return "partitioned";
   }
   return "unknown";
 }

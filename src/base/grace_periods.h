@@ -22,7 +22,7 @@ inline constexpr std::chrono::milliseconds kCause{300};
 /// A rank that went away before all had met, or the arbiter then, may be started again.
 inline constexpr std::chrono::seconds kReturn{1};
 /// A standby that is asked to take the arbiter's place finds out that its own rank has lost it too,
-inline constexpr std::chrono::milliseconds kOwnRank{400};
+inline constexpr std::chrono::milliseconds kOwnRank{1000};
 /// ... and whoever asks goes to the next one when it does not answer: where a hundred ranks share
 /// two cores, it takes a while.
 inline constexpr std::chrono::seconds kStandbyAnswer{2};

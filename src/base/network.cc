@@ -6,6 +6,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -158,6 +159,12 @@ int listen_everywhere(std::uint16_t port, const ListenOptions& options, Listenin
   any4.sin_family = AF_INET;
   any4.sin_port = htons(port);
   return listen_in_family(reinterpret_cast<sockaddr*>(&any4), sizeof any4, options, false, out);
+}
+
+void bound_retransmission_pause(int fd) {
+  constexpr int kRtoMaxMs = 44;  // TCP_RTO_MAX_MS, which headers before Linux 6.15 lack
+  constexpr int kPauseMs = 1000;
+  ::setsockopt(fd, IPPROTO_TCP, kRtoMaxMs, &kPauseMs, sizeof kPauseMs);
 }
 
 std::string source_of(int fd) {

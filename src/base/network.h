@@ -50,6 +50,11 @@ int listen_at(const sockaddr* address, socklen_t bytes, const ListenOptions& opt
 /// Listens on every interface, in both families where the host has both. Port 0: any.
 int listen_everywhere(std::uint16_t port, const ListenOptions& options, ListeningSocket* out);
 
+/// TCP: what is not acknowledged is sent again at least once a second, so that a connection goes on
+/// soon after its network is back, where the kernel can (TCP_RTO_MAX_MS, Linux 6.15). Later ones
+/// wait twice as long after each attempt.
+void bound_retransmission_pause(int fd);
+
 /// Who may be behind a connected socket, as far as one can be told from another: an IPv4 address, a
 /// network of 64 bits of IPv6, the process at the other end of a UNIX socket.
 std::string source_of(int fd);

@@ -75,6 +75,8 @@ class CommunicatorState final : public JobCommunicator,
 
   /// First failure wins. Under the engine's lock.
   void fail(Status cause, Tell tell) override;
+  /// It has failed, and this rank may not go on either: later calls are told that.
+  void note_partition(const Status& why) { failure_.replace(why); }
   /// Any thread, without the lock.
   Status failure() const { return failure_.cause(); }
   /// As failure(), but also finds a failed member whose streams may have reported a replay as done.

@@ -32,6 +32,12 @@ class Failure {
     return true;
   }
 
+  /// What it has led to, which every later call is told.
+  void replace(const Status& cause) {
+    const std::lock_guard guard(mutex_);
+    cause_ = cause;
+  }
+
   /// Notes a disagreement that nobody has decided on yet. After `until` this rank reports it
   /// itself. False if there is a cause or a disagreement already.
   bool dispute(const Status& seen, TimePoint until) {

@@ -42,6 +42,7 @@ class Shrinking {
   Status form(const std::vector<Rank>& survivors);
   void drop();
   Status in_ranks_of_parent(const Status& why) const;
+  Status refused(const Status& why);
 
   CommunicatorState& parent_;
   Runtime& runtime_;
@@ -60,7 +61,7 @@ Result<std::shared_ptr<CommunicatorState>> Shrinking::run() {
   for (;;) {
     const auto heard = await_word(until);
     if (!heard && runtime_.arbiter().is_last()) return run_alone();
-    if (!heard) return heard.error();
+    if (!heard) return refused(heard.error());
     const std::optional<ShrinkMessage>& word = *heard;
     until = kNever;
     if (!word) {
@@ -69,7 +70,7 @@ Result<std::shared_ptr<CommunicatorState>> Shrinking::run() {
       until = on_form(*word);
     } else if (word->step == ShrinkStep::kRefused) {
       drop();
-      return in_ranks_of_parent(word->why);
+      return refused(in_ranks_of_parent(word->why));
     } else if (word->id == id_ && made_ != nullptr) {  // kDone
       meeting_->close();
       return std::move(made_);
@@ -134,6 +135,8 @@ Result<std::optional<ShrinkMessage>> Shrinking::await_word(TimePoint until) {
 }
 
 Status Shrinking::no_answer() const {
+  const Status partition = runtime_.arbiter().partition();
+  if (!partition) return in_ranks_of_parent(partition);
   return {
       ErrorCode::kRankFailed,
       "the survivors cannot agree on who goes on: their arbiter and all that could follow it are "
@@ -187,6 +190,15 @@ void Shrinking::drop() {
 Status Shrinking::in_ranks_of_parent(const Status& why) const {
   const Rank member = why.rank() < 0 ? -1 : parent_.members().find(why.rank());
   return Status(why.code(), why.message(), member);
+}
+
+// Whoever may not go on hears so in every later call.
+Status Shrinking::refused(const Status& why) {
+  if (why.code() == ErrorCode::kPartitioned) {
+    const Engine::Lock lock(runtime_.engine());
+    parent_.note_partition(why);
+  }
+  return why;
 }
 
 }  // namespace

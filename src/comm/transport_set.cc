@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "comm/host_load.h"
 #include "comm/verbs_settings.h"
+#include "rendezvous/failure_decider.h"
 #include "rendezvous/peer_information.h"
 #include "transports/loopback/loopback_transport.h"
 #include "transports/shm/shm_transport.h"
@@ -16,6 +17,19 @@
 namespace unisono {
 
 using algorithms::Link;
+
+namespace {
+
+// A dead link is told as late as a silent rank: after the time in which a death would explain it,
+// and the one in which who polls looks again.
+constexpr Duration kToldAfter = rendezvous::kLinkGraceTime + std::chrono::milliseconds(100);
+
+Duration unacknowledged_max(std::chrono::milliseconds silence) {
+  const Duration limit = silence;
+  return limit == Duration::zero() ? limit : std::max(limit - kToldAfter, limit / 2);
+}
+
+}  // namespace
 
 Status TransportSet::open(bool single_host) {
   if (size_ == 1) return Status();
@@ -37,6 +51,7 @@ Result<std::unique_ptr<Transport>> TransportSet::make_stream(StreamOptions::Fami
   stream.size = size_;
   stream.streams = config_.streams;
   stream.checksum = config_.checksum;
+  stream.unacknowledged_max = unacknowledged_max(config_.silence);
   // Rank 0's arbiter takes UNISONO_PORT itself when ranks meet over TCP.
   if (family == StreamOptions::Family::kTcp) {
     stream.bind_address = !config_.interface_address.empty() ? config_.interface_address

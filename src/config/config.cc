@@ -141,8 +141,9 @@ const Row kRows[]{
      [](std::string_view text, Config* c) { return parse_duration(text, &c->warn_after); },
      [](const Config& c) { return show_duration(c.warn_after); }},
     {{"UNISONO_SILENCE", "time", "3s",
-      "a process of the job that is not heard for so long has failed, as one that is stopped; 0: "
-      "never; else at least 200ms; the same on all ranks"},
+      "a process of the job that is not heard for so long has failed, as one that is stopped, and "
+      "so has a TCP link that carries nothing; 0: never; else at least 200ms; the same on all "
+      "ranks"},
      [](std::string_view text, Config* c) { return parse_silence(text, &c->silence); },
      [](const Config& c) {
        return c.silence.count() == 0 ? std::string("0") : show_duration(c.silence);

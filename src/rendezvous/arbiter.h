@@ -171,6 +171,8 @@ class ArbiterClient {
   bool is_lost() const;
   /// It is, and for certain because nobody but this rank is left.
   bool is_last() const;
+  /// It is, and others may go on without this rank: kPartitioned; else ok.
+  Status partition() const;
 
   /// This rank leaves; its connection closing is no failure from now on. Idempotent. On rank 0 the
   /// arbiter goes on for as long as other ranks of the job remain connected and the process lives.

@@ -34,6 +34,8 @@ class ArbiterConnection {
   virtual bool is_lost() const = 0;
   /// Once it is lost: JobRecord::is_last().
   virtual bool is_last() const = 0;
+  /// Once it is lost: ControlSession::partition().
+  virtual Status partition() const = 0;
 
   /// A whole message to the arbiter; dropped where there is none.
   virtual void report(std::string bytes) = 0;

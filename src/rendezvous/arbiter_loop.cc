@@ -239,7 +239,9 @@ void ArbiterLoop::hear_from(int fd, bool open) {
     if (!*message) break;
     arbiter_->on_message(fd, **message, now_);
   }
-  if (!open && arbiter_->is_seated(fd)) arbiter_->on_closed(fd, seats_.at(fd).is_new);
+  if (open || !arbiter_->is_seated(fd)) return;
+  const Seat& seat = seats_.at(fd);
+  arbiter_->on_closed(fd, now_, {.is_new = seat.is_new, .is_end = seat.stream.has_ended()});
 }
 
 void ArbiterLoop::hear_while_gathering(int fd, bool open) {

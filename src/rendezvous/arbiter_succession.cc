@@ -32,6 +32,9 @@ void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now
 
 void ServingArbiter::learn(RejoinMessage told) {
   std::erase(told.dead, options_.self);  // it is here
+  for (const std::vector<Rank>* const ended : {&told.ended, &told.left}) {
+    for (const Rank rank : *ended) note_ended(rank);
+  }
   decider_.learn(told);
   for (const std::vector<Rank>* const gone : {&told.dead, &told.left}) {
     for (const Rank rank : *gone) succession_->on_gone(rank);
@@ -74,13 +77,12 @@ void ServingArbiter::look_after_succession(TimePoint now) {
 
 void ServingArbiter::judge_missing(const std::vector<Rank>& missing) {
   if (missing.empty()) return;
-  if (!is_greater_part(succession_->came(), not_here(missing))) {
-    return end_minority(fmt::format("only {} came to it when the arbiter was lost, {} did not",
-                                    ranks_text(seated_ranks()), ranks_text(missing)));
-  }
+  const Parts parts{succession_->came(), not_here(missing)};
+  if (!may_go_on(parts)) return end_minority(parts);
   for (const Rank rank : missing) {
-    decider_.condemn(rank, fmt::format("died or is stopped: it did not come within {} to rank {}, "
-                                       "which holds the arbiter now",
+    if (same_host(decider_.member(rank), self())) note_ended(rank);
+    decider_.condemn(rank, fmt::format("died, is stopped or cannot be reached: it did not come "
+                                       "within {} to rank {}, which holds the arbiter now",
                                        duration_text(grace::kSuccession), options_.self));
   }
 }
@@ -96,16 +98,15 @@ std::set<Rank> ServingArbiter::not_here(const std::vector<Rank>& ranks) const {
 }
 
 // The others may have an arbiter, and go on.
-void ServingArbiter::end_minority(const std::string& what) {
-  const std::string why =
-      fmt::format("is cut off: {}; the greater part may go on without them", what);
-  shrinks_.close(
-      {ErrorCode::kRankFailed, fmt::format("rank {} {}", options_.self, why), options_.self});
-  decider_.condemn(options_.self, why);
+void ServingArbiter::end_minority(const Parts& parts) {
+  const Status why = partitioned(options_.self, parts);
+  shrinks_.close(why);
+  decider_.condemn(why);
 }
 
 void ServingArbiter::look_after_silence(TimePoint now) {
   judge_silent(silence_.take_silent(now), now);
+  decider_.note_overdue(silence_.overdue(now));
   if (!silence_.take_beat(now)) return;
   const auto beat = std::make_shared<const std::string>(encode(MessageType::kBeat));
   for (const auto& [connection, rank] : seats_) {
@@ -119,17 +120,11 @@ void ServingArbiter::judge_silent(const std::vector<Rank>& silent, TimePoint now
   std::vector<Rank> unheard = silence_.overdue(now);
   unheard.insert(unheard.end(), silent.begin(), silent.end());
   const std::vector<Rank> seated = seated_ranks();
-  std::set<Rank> heard(seated.begin(), seated.end());
-  for (const Rank rank : unheard) heard.erase(rank);
-  const std::set<Rank> elsewhere = not_here(unheard);
-  // Without a standby they have no arbiter, and cannot go on.
-  const bool may_go_on = std::any_of(elsewhere.begin(), elsewhere.end(),
-                                     [this](Rank rank) { return is_standby(rank); });
-  if (may_go_on && !is_greater_part(heard, elsewhere)) {
-    return end_minority(fmt::format("nothing was heard of {} for {} (UNISONO_SILENCE)",
-                                    ranks_text(unheard), duration_text(silence_.limit())));
-  }
+  Parts parts{{seated.begin(), seated.end()}, not_here(unheard)};
+  for (const Rank rank : unheard) parts.here.erase(rank);
+  if (!may_go_on(parts)) return end_minority(parts);
   for (const Rank rank : silent) {
+    if (!parts.elsewhere.contains(rank)) note_ended(rank);
     decider_.condemn(rank, fmt::format("is silent: nothing was heard of it for {} "
                                        "(UNISONO_SILENCE); it is stopped, or its host cannot be "
                                        "reached",

@@ -189,7 +189,7 @@ void ControlConnection::read(TimePoint now) {
     if (!*message) break;
     session_.on_message(**message, now);
   }
-  if (!open && session_.is_connected()) session_.on_closed(now);
+  if (!open && session_.is_connected()) session_.on_closed(now, stream_.has_ended());
 }
 
 void ControlConnection::advance_dial(TimePoint now) {

@@ -42,6 +42,10 @@ class ControlConnection final : public ArbiterConnection,
   void catch_up() override;
   bool is_lost() const override { return is_lost_.load(std::memory_order_acquire); }
   bool is_last() const override { return is_last_.load(std::memory_order_relaxed); }
+  Status partition() const override {
+    const std::lock_guard lock(mutex_);
+    return session_.partition();
+  }
   void report(std::string bytes) override;
   void report_lasting(std::string bytes) override;
   void report_broken_link(Rank peer, const Status& cause) override;
@@ -80,7 +84,7 @@ class ControlConnection final : public ArbiterConnection,
   std::atomic<bool> has_news_{false};
   std::atomic<bool> is_lost_{false};
   std::atomic<bool> is_last_{false};  // set before that
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable published_;  // what the session has come to
   ControlStream stream_;
   std::optional<StandbyDial> dial_;

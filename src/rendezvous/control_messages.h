@@ -49,6 +49,7 @@ enum class MessageType : std::uint8_t {
   kAskWaits,      ///< arbiter: what does this rank wait in?
   kSeated,        ///< a standby that holds the arbiter now: has taken the rank in
   kDeparted,      ///< arbiter: a rank has left; to standbys, and to all of a standby
+  kEnded,         ///< arbiter: a process has ended, by its kernel's word or its host's
 };
 
 struct Message {

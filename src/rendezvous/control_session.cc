@@ -104,8 +104,9 @@ void ControlSession::on_nonsense(TimePoint now) {
   lose(ErrorCode::kProtocol, "sent what no arbiter sends", now);
 }
 
-void ControlSession::on_closed(TimePoint now) {
+void ControlSession::on_closed(TimePoint now, bool is_end) {
   if (is_leaving_ && state_ == State::kOpen) return end();
+  if (is_end && (silence_.is_off() || silence_.hears(holder_, now))) record_.on_ended(holder_);
   lose(ErrorCode::kRankFailed, "died: its control connection closed without goodbye", now);
 }
 
@@ -118,8 +119,13 @@ bool ControlSession::take(const Message& message, TimePoint now) {
       seek(now);
       return true;
     case MessageType::kDeparted: {
-      const auto rank = decode_departed(message.body, size());
+      const auto rank = decode_rank(message.body, size());
       if (rank) record_.on_departed(*rank);
+      return rank.has_value();
+    }
+    case MessageType::kEnded: {
+      const auto rank = decode_rank(message.body, size());
+      if (rank) record_.on_ended(*rank);
       return rank.has_value();
     }
     case MessageType::kAskCalls: {
@@ -258,7 +264,7 @@ void ControlSession::on_refused(TimePoint now) {
   }
   if (!suspects_ && now < seek_until_) return seek(now);
   suspects_ = false;
-  deliver({ErrorCode::kRankFailed, self_, kEveryCommunicator, 0,
+  deliver({ErrorCode::kPartitioned, self_, kEveryCommunicator, 0,
            fmt::format("{} is cut off: the link between it and rank {}, which holds the arbiter, "
                        "is broken, and others hear that one",
                        member_text(member(self_)), holder_)});
@@ -285,6 +291,8 @@ void ControlSession::go_alone(TimePoint now) {
   links_.close();
   links_.give_up();
   is_last_ = record_.is_last();
+  const Parts parts = record_.parts();
+  if (!may_go_on(parts)) partition_ = partitioned(self_, parts);
   state_ = State::kAlone;
   drop_old_reports(now);
   for (const Report& kept : std::exchange(reports_, {})) {

@@ -68,7 +68,8 @@ class ControlSession {
   void on_heard(TimePoint now);
   void on_message(const Message& message, TimePoint now);
   void on_nonsense(TimePoint now);
-  void on_closed(TimePoint now);
+  /// `is_end`: by the word of the other end's kernel.
+  void on_closed(TimePoint now, bool is_end = true);
 
   void on_dialled(DialOutcome outcome, TimePoint now);
   /// Before what has happened, whenever its owner wakes.
@@ -88,6 +89,8 @@ class ControlSession {
   bool is_lost() const { return state_ == State::kAlone || state_ == State::kLeft; }
   /// Once it is lost: JobRecord::is_last().
   bool is_last() const { return is_last_; }
+  /// Once it is lost: kPartitioned where others may go on without this rank, else ok.
+  const Status& partition() const { return partition_; }
   std::chrono::milliseconds silence() const { return silence_.limit(); }
 
   bool has_news() const { return has_news_; }
@@ -144,6 +147,7 @@ class ControlSession {
   DecisionLedger ledger_;
   JobRecord record_;
   bool is_last_ = false;
+  Status partition_;
   bool is_leaving_ = false;
   ArbiterNews news_;
   bool has_news_ = false;

@@ -65,7 +65,8 @@ bool ControlStream::receive(std::size_t bytes_max) {
       was_reset_ = errno == ECONNRESET;
       return errno == EAGAIN || errno == EWOULDBLOCK;
     }
-    if (count == 0) return false;
+    has_ended_ = count == 0;
+    if (has_ended_) return false;
     input_.drop_front(std::exchange(taken_, 0));
     input_.append({buffer, static_cast<std::size_t>(count)});
     OPENSSL_cleanse(buffer, static_cast<std::size_t>(count));

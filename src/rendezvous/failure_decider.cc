@@ -47,10 +47,13 @@ void FailureDecider::on_closed(Rank rank, const std::string& how) {
 }
 
 void FailureDecider::condemn(Rank rank, const std::string& why) {
-  if (presence(rank) != Presence::kHere) return;
-  bury(rank);
-  broadcast({ErrorCode::kRankFailed, rank, kEveryCommunicator, 0,
-             fmt::format("{} {}", member_text(member(rank)), why)});
+  condemn({ErrorCode::kRankFailed, fmt::format("{} {}", member_text(member(rank)), why), rank});
+}
+
+void FailureDecider::condemn(const Status& why) {
+  if (presence(why.rank()) != Presence::kHere) return;
+  bury(why.rank());
+  broadcast({why.code(), why.rank(), kEveryCommunicator, 0, why.message()});
 }
 
 void FailureDecider::bury(Rank rank) {

@@ -61,9 +61,13 @@ class FailureDecider {
   /// It had another arbiter before and is on its way here, if it lives: no link to it is judged.
   void await(Rank rank) { awaited_.insert(rank); }
   void on_come(Rank rank) { awaited_.erase(rank); }
+  /// These may be about to be silent: no link to them is judged until that shows.
+  void note_overdue(const std::vector<Rank>& ranks) { overdue_ = {ranks.begin(), ranks.end()}; }
   void on_goodbye(Rank rank);
   /// `rank` has failed for a reason that is found elsewhere.
   void condemn(Rank rank, const std::string& why);
+  /// The same with a code of its own, of the rank that it names.
+  void condemn(const Status& why);
   /// The control connection of `rank` is gone; `how` completes "its control connection ...".
   void on_closed(Rank rank, const std::string& how);
   /// `rank` sent what no correct rank sends.
@@ -134,7 +138,10 @@ class FailureDecider {
     return ledger_.has_given_up(link.peer) || ledger_.has_given_up(link.reporter);
   }
   bool is_awaited(const BrokenLink& link) const {
-    return awaited_.count(link.peer) > 0 || awaited_.count(link.reporter) > 0;
+    const auto is_out = [&](Rank rank) {
+      return awaited_.contains(rank) || overdue_.contains(rank);
+    };
+    return is_out(link.peer) || is_out(link.reporter);
   }
   /// With how many ranks this one has, or has had, a broken link.
   std::size_t broken_links_of(Rank rank) const;
@@ -143,7 +150,7 @@ class FailureDecider {
 
   std::vector<Member> members_;
   std::vector<Presence> presence_;
-  std::set<Rank> awaited_;
+  std::set<Rank> awaited_, overdue_;
   // What each rank has said, one report for each operation, the oldest first. A rank may wait in
   // several at once. Some have ended since: nobody says so.
   std::map<Rank, std::deque<WaitMessage>> waits_;

@@ -30,16 +30,26 @@ Rank JobRecord::next_standby(bool self_last) const {
   return may_be_self ? self_ : -1;
 }
 
+bool JobRecord::is_on_own_host(Rank rank) const {
+  return same_host(members_[static_cast<std::size_t>(rank)],
+                   members_[static_cast<std::size_t>(self_)]);
+}
+
 bool JobRecord::is_last() const {
-  const auto host_of = [&](Rank rank) -> const std::string& {
-    return members_[static_cast<std::size_t>(rank)].host;
-  };
   for (Rank rank = 0; rank < size(); ++rank) {
-    if (rank == self_ || left_.count(rank) > 0) continue;
+    if (rank == self_ || has_ended(rank)) continue;
     const bool is_dead = dead_.count(rank) > 0 || absent_.count(rank) > 0;
-    if (!is_dead || host_of(rank) != host_of(self_)) return false;
+    if (!is_dead || !is_on_own_host(rank)) return false;
   }
   return true;
+}
+
+Parts JobRecord::parts() const {
+  Parts parts{{self_}, {}};
+  for (Rank rank = 0; rank < size(); ++rank) {
+    if (!has_ended(rank) && !is_on_own_host(rank)) parts.elsewhere.insert(rank);
+  }
+  return parts;
 }
 
 RejoinMessage JobRecord::rejoin_message() const {
@@ -47,7 +57,8 @@ RejoinMessage JobRecord::rejoin_message() const {
           self_,
           {dead_.begin(), dead_.end()},
           {left_.begin(), left_.end()},
-          {latest_.begin(), latest_.end()}};
+          {latest_.begin(), latest_.end()},
+          {ended_.begin(), ended_.end()}};
 }
 
 }  // namespace unisono::rendezvous

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/quorum.h"
 #include "rendezvous/rejoin_message.h"
 
 namespace unisono::rendezvous {
@@ -23,6 +24,8 @@ class JobRecord {
   void on_decision(const FailureDecision& decision);
   void on_dead(Rank rank) { dead_.insert(rank); }
   void on_departed(Rank rank) { left_.insert(rank); }
+  /// By the word of a kernel, or of its host where it is stopped.
+  void on_ended(Rank rank) { ended_.insert(rank); }
   /// It does not answer, or hears the arbiter: passed over until it is forgiven.
   void on_unreachable(Rank rank) { unreachable_.insert(rank); }
   /// Nobody listens where it did.
@@ -34,9 +37,10 @@ class JobRecord {
   /// The lowest standby that is not known to be gone; -1 where there is none, or where nobody but
   /// this rank is left. `self_last`: this rank was stopped, and another one may hold it by now.
   Rank next_standby(bool self_last = false) const;
-  /// For certain nobody but this rank is left: the others have left, or died on this host. One on
-  /// another host may live behind a broken link.
+  /// For certain nobody but this rank is left: the others have left, ended, or died on this host.
   bool is_last() const;
+  /// This rank alone, and those of other hosts that may live behind a broken link.
+  Parts parts() const;
   RejoinMessage rejoin_message() const;
 
  private:
@@ -45,13 +49,17 @@ class JobRecord {
            absent_.count(rank) > 0;
   }
 
+  /// It cannot be heard any more, wherever it is.
+  bool has_ended(Rank rank) const { return left_.count(rank) > 0 || ended_.count(rank) > 0; }
+  bool is_on_own_host(Rank rank) const;
+
   int size() const { return static_cast<int>(members_.size()); }
 
   const std::vector<Member>& members_;
   const std::vector<Rank> standbys_;
   const Rank self_;
   const std::string job_id_;
-  std::set<Rank> dead_, left_, unreachable_, absent_;
+  std::set<Rank> dead_, left_, ended_, unreachable_, absent_;
   std::deque<FailureDecision> latest_;
 };
 

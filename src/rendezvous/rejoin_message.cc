@@ -12,6 +12,12 @@ constexpr std::string_view kRejoinMagic = "unisono rejoin";
 
 Status malformed_rejoin() { return {ErrorCode::kProtocol, "malformed rejoin message"}; }
 
+std::string encode_rank(MessageType type, Rank rank) {
+  Writer writer(type);
+  writer.number(rank);
+  return writer.finish();
+}
+
 }  // namespace
 
 std::string encode_rejoin(const RejoinMessage& message, int size) {
@@ -22,6 +28,7 @@ std::string encode_rejoin(const RejoinMessage& message, int size) {
   writer.number(message.rank);
   writer.ranks(message.dead, size);
   writer.ranks(message.left, size);
+  writer.ranks(message.ended, size);
   const std::size_t count = std::min(message.decisions.size(), kDecisionsToldMax);
   writer.number(static_cast<std::uint8_t>(count));
   for (auto at = message.decisions.end() - static_cast<std::ptrdiff_t>(count);
@@ -44,6 +51,7 @@ Result<RejoinMessage> decode_rejoin(std::string_view body, int size) {
   message.rank = reader.number<Rank>();
   message.dead = reader.ranks(size);
   message.left = reader.ranks(size);
+  message.ended = reader.ranks(size);
   const std::size_t count = reader.number<std::uint8_t>();
   if (!reader.ok() || message.rank < 0 || message.rank >= size || count > kDecisionsToldMax) {
     return malformed_rejoin();
@@ -56,17 +64,15 @@ Result<RejoinMessage> decode_rejoin(std::string_view body, int size) {
   return message;
 }
 
-std::string encode_departed(Rank rank) {
-  Writer writer(MessageType::kDeparted);
-  writer.number(rank);
-  return writer.finish();
-}
+std::string encode_departed(Rank rank) { return encode_rank(MessageType::kDeparted, rank); }
 
-Result<Rank> decode_departed(std::string_view body, int size) {
+std::string encode_ended(Rank rank) { return encode_rank(MessageType::kEnded, rank); }
+
+Result<Rank> decode_rank(std::string_view body, int size) {
   Reader reader(body);
   const auto rank = reader.number<Rank>();
   if (!reader.finished() || rank < 0 || rank >= size) {
-    return Status(ErrorCode::kProtocol, "malformed departed message");
+    return Status(ErrorCode::kProtocol, "malformed word on a rank");
   }
   return rank;
 }

@@ -23,6 +23,8 @@ struct RejoinMessage {
   std::vector<Rank> dead, left;
   /// The latest that it was told, so that all are told the same.
   std::vector<FailureDecision> decisions;
+  /// Those of which a kernel says so. Others of the dead may live where nobody hears them.
+  std::vector<Rank> ended = {};
 };
 
 /// Whole messages, length included, of a world of `size` ranks.
@@ -30,7 +32,11 @@ std::string encode_rejoin(const RejoinMessage& message, int size);
 Result<RejoinMessage> decode_rejoin(std::string_view body, int size);
 /// "`rank` has left the job."
 std::string encode_departed(Rank rank);
-Result<Rank> decode_departed(std::string_view body, int size);
+
+/// "The process of `rank` has ended."
+std::string encode_ended(Rank rank);
+/// Of kDeparted and kEnded.
+Result<Rank> decode_rank(std::string_view body, int size);
 
 /// What an arbiter is told that was silent for so long that the rank goes to another one.
 struct DeposedMessage {

@@ -49,7 +49,7 @@ ServingArbiter::ServingArbiter(std::vector<Member> members, const Options& optio
       phase_(options.is_standbys ? Phase::kStandingBy : Phase::kServing),
       standbys_(choose_standbys(members)),
       decider_(std::move(members)),
-      shrinks_(size_, holder_number(standbys_, options.self)),
+      shrinks_(size_, holder_number(standbys_, options.self), this),
       silence_(options.silence, now) {
   if (options.is_standbys) succession_.emplace(options.self, size_);
 }
@@ -100,8 +100,20 @@ void ServingArbiter::on_violation(int connection, const Status& what) {
   unseat(connection, Parting::kClosed, what);
 }
 
-void ServingArbiter::on_closed(int connection, bool is_new) {
-  unseat(connection, succession_ && is_new ? Parting::kWithdrew : Parting::kClosed);
+void ServingArbiter::on_closed(int connection, TimePoint now, const Closing& how) {
+  if (succession_ && how.is_new) return unseat(connection, Parting::kWithdrew);
+  const bool is_end = how.is_end && proves_end(seats_.at(connection), now);
+  unseat(connection, is_end ? Parting::kEnded : Parting::kClosed);
+}
+
+// Who goes to another arbiter, or has not heard this one for long, closes its connection too.
+bool ServingArbiter::proves_end(Rank rank, TimePoint now) const {
+  if (deposers_.contains(rank)) return false;
+  return silence_.is_off() || silence_.hears(rank, now) || host_of(rank) == host_key(self());
+}
+
+void ServingArbiter::note_ended(Rank rank) {
+  if (rank != options_.self && ended_.insert(rank).second) newly_ended_.push_back(rank);
 }
 
 Status ServingArbiter::take(Rank from, const Message& message, TimePoint now) {
@@ -155,6 +167,7 @@ Status ServingArbiter::take(Rank from, const Message& message, TimePoint now) {
       // The word of one that was cut off for a while, while this arbiter served the others, is
       // about itself.
       if (decider_.is_here(from) && silence_.was_stopped(now)) deposed_ = deposed;
+      deposers_.insert(from);
       return {};
     }
     case MessageType::kGiveUp:
@@ -189,6 +202,7 @@ void ServingArbiter::unseat(int connection, Parting how, const Status& violation
     } else {
       decider_.on_closed(rank, "closed without goodbye");
     }
+    if (left || how == Parting::kEnded) note_ended(rank);
     if (rank == options_.self && left) own_rank_left_ = true;
     if (left) tell_departure(rank);
     silence_.forget(rank);
@@ -227,6 +241,11 @@ TimePoint ServingArbiter::next_due() const {
 }
 
 void ServingArbiter::say_decisions(TimePoint now) {
+  for (const Rank rank : std::exchange(newly_ended_, {})) {
+    const auto told = shared(encode_ended(rank));
+    remember(-1, told);
+    say(-1, told);
+  }
   const std::vector<FailureDecider::Outgoing> decided = decider_.take(now);
   for (const FailureDecider::Outgoing& outgoing : decided) {
     if (outgoing.type != MessageType::kDecision) continue;

@@ -15,6 +15,7 @@
 
 #include "rendezvous/control_messages.h"
 #include "rendezvous/failure_decider.h"
+#include "rendezvous/quorum.h"
 #include "rendezvous/rejoin_message.h"
 #include "rendezvous/shrink_agreements.h"
 #include "rendezvous/silence.h"
@@ -35,7 +36,7 @@ class ArbiterLinks {
   virtual void on_taken_over() = 0;
 };
 
-class ServingArbiter {
+class ServingArbiter final : private Evidence {
  public:
   struct Options {
     Rank self = 0;  ///< whose process it is
@@ -57,8 +58,11 @@ class ServingArbiter {
   void on_heard(int connection, TimePoint now);
   void on_message(int connection, const Message& message, TimePoint now);
   void on_violation(int connection, const Status& what);
-  /// `is_new`: what it said with its greeting was not read yet, so that it may come anew.
-  void on_closed(int connection, bool is_new);
+  struct Closing {
+    bool is_new = false;  ///< what it said with its greeting was not read yet: it may come anew
+    bool is_end = true;   ///< by the word of the other end's kernel; else nobody answers there
+  };
+  void on_closed(int connection, TimePoint now, const Closing& how);
 
   /// Before what has happened, whenever its owner wakes.
   void on_turn(TimePoint now) {
@@ -81,18 +85,34 @@ class ServingArbiter {
 
  private:
   enum class Phase : std::uint8_t { kStandingBy, kServing, kDone };
-  enum class Parting : std::uint8_t { kLeft, kWithdrew, kClosed };
+  enum class Parting : std::uint8_t {
+    kLeft,
+    kWithdrew,
+    kEnded,   ///< its process has
+    kClosed,  ///< it may live
+  };
   struct Said {
     Rank target;  // -1: all
     std::shared_ptr<const std::string> bytes;
   };
 
   bool is_standby(Rank rank) const;
+  // Evidence
+  bool has_ended(Rank rank) const override { return ended_.contains(rank); }
+  bool hears(Rank rank, TimePoint now) const override {
+    return connections_.contains(rank) && silence_.hears(rank, now);
+  }
+  HostKey host_of(Rank rank) const override { return host_key(decider_.member(rank)); }
+
   const Member& self() const { return decider_.member(options_.self); }
   /// Ok, or what the rank did wrong.
   Status take(Rank from, const Message& message, TimePoint now);
   void unseat(int connection, Parting how, const Status& violation = {});
   void tell_departure(Rank rank);
+  /// What it has said on this connection can be its last word.
+  bool proves_end(Rank rank, TimePoint now) const;
+  /// Nobody hears it any more, wherever it is; all are to know.
+  void note_ended(Rank rank);
   void say_decisions(TimePoint now);
   /// To a rank that is seated, or with -1 to all that are.
   void say(Rank target, const std::shared_ptr<const std::string>& bytes);
@@ -110,7 +130,7 @@ class ServingArbiter {
   void welcome_back(int connection, TimePoint now);
   void look_after_succession(TimePoint now);
   void judge_missing(const std::vector<Rank>& missing);
-  void end_minority(const std::string& what);
+  void end_minority(const Parts& parts);
   std::set<Rank> not_here(const std::vector<Rank>& ranks) const;
   void look_after_silence(TimePoint now);
   void judge_silent(const std::vector<Rank>& silent, TimePoint now);
@@ -126,6 +146,9 @@ class ServingArbiter {
   Silence silence_;
   std::map<int, Rank> seats_;              // by connection
   std::map<Rank, int> connections_;        // the same by rank
+  std::set<Rank> ended_;                   // has_ended()
+  std::vector<Rank> newly_ended_;          // of these, nobody was told yet
+  std::set<Rank> deposers_;                // have gone to another arbiter
   std::optional<DeposedMessage> deposed_;  // the job goes on without this arbiter
   bool own_rank_left_ = false;
   std::optional<Succession> succession_;  // of a standby's

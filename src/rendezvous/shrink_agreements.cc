@@ -28,7 +28,8 @@ bool ends_membership(ErrorCode code) {
 
 }  // namespace
 
-ShrinkAgreements::ShrinkAgreements(int world_size, int holder) : world_size_(world_size) {
+ShrinkAgreements::ShrinkAgreements(int world_size, int holder, const Evidence* evidence)
+    : world_size_(world_size), evidence_(evidence) {
   const std::uint32_t numbers = communicator_numbers(world_size) / kHoldersMax;
   next_number_ = static_cast<std::uint32_t>(holder) * numbers + 1;
   last_number_ = next_number_ + numbers - 1;
@@ -306,6 +307,7 @@ void ShrinkAgreements::form(std::uint32_t communicator, Agreement* agreement,
     if (exclusion(*agreement, rank) == nullptr) agreement->survivors.insert(rank);
   }
   if (agreement->survivors.empty()) return;
+  if (refuses_minority(communicator, *agreement, now)) return end(agreement);
   const bool has_number = next_number_ <= last_number_;
   agreement->id = has_number ? communicator_id(next_number_++, world_size_, world_size_) : 0;
   if (agreement->id == 0) {
@@ -320,6 +322,19 @@ void ShrinkAgreements::form(std::uint32_t communicator, Agreement* agreement,
   for (const Rank rank : members) {
     said_.push_back({rank, {ShrinkStep::kForm, communicator, agreement->id, {}, members, {}}});
   }
+}
+
+bool ShrinkAgreements::refuses_minority(std::uint32_t communicator, const Agreement& agreement,
+                                        TimePoint now) {
+  if (evidence_ == nullptr) return false;
+  std::set<Rank> members = agreement.members;
+  for (const Rank rank : agreement.left) members.erase(rank);
+  const Parts parts = parts_of(members, agreement.survivors, *evidence_, now);
+  if (may_go_on(parts)) return false;
+  for (const Rank rank : agreement.survivors) {
+    refuse(communicator, {rank}, partitioned(rank, parts));
+  }
+  return true;
 }
 
 bool ShrinkAgreements::is_attempt(std::uint32_t communicator) const {

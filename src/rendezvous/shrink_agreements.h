@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "rendezvous/arbiter.h"
+#include "rendezvous/quorum.h"
 #include "rendezvous/shrink_message.h"
 #include "rendezvous/standby.h"
 
@@ -35,8 +36,9 @@ class ShrinkAgreements {
   };
 
   /// `holder`: who holds the arbiter, 0 for rank 0, else its place among the standbys and one: each
-  /// names communicators by numbers of its own.
-  explicit ShrinkAgreements(int world_size, int holder = 0);
+  /// names communicators by numbers of its own. `evidence` outlives it; none: no rank can live where
+  /// it is not heard.
+  explicit ShrinkAgreements(int world_size, int holder = 0, const Evidence* evidence = nullptr);
 
   /// What `rank` said. An error: what no correct rank says.
   Status on_message(Rank rank, ShrinkMessage message, TimePoint now);
@@ -91,6 +93,8 @@ class ShrinkAgreements {
   bool has_lost_one(const Agreement& agreement) const;
   void advance(std::uint32_t communicator, Agreement* agreement, TimePoint now);
   void gather(std::uint32_t communicator, Agreement* agreement, TimePoint now);
+  /// Those that go on are too few to know that others do not.
+  bool refuses_minority(std::uint32_t communicator, const Agreement& agreement, TimePoint now);
   void form(std::uint32_t communicator, Agreement* agreement, const std::set<Rank>& candidates,
             TimePoint now);
   /// Arbiters have named it, as an attempt.
@@ -101,6 +105,7 @@ class ShrinkAgreements {
   bool is_pending() const;
 
   const int world_size_;
+  const Evidence* const evidence_;
   std::uint32_t next_number_, last_number_;
   Status closed_;
   std::map<Rank, Status> gone_;

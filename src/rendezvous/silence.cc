@@ -10,9 +10,9 @@ void Silence::on_heard(Rank rank, TimePoint now) {
   earliest_ = std::min(earliest_, now + limit_);
 }
 
-// Beats are a third of the limit apart, and an observer wakes for each. After a pause of half the
-// limit or less, five sixths of it at most have passed since somebody spoke who was stopped as
-// long; a longer one shows here.
+// Beats are a sixth of the limit apart, so that one that is lost may be sent again for long, and an
+// observer wakes for each. After a pause of half the limit or less, two thirds of it at most have
+// passed since somebody spoke who was stopped as long; a longer one shows here.
 void Silence::on_wake(TimePoint now) {
   const bool was_stopped = !is_off() && now - last_wake_ > limit_ / 2;
   last_wake_ = now;
@@ -23,6 +23,11 @@ void Silence::on_wake(TimePoint now) {
 
 bool Silence::was_stopped(TimePoint now) const {
   return stopped_until_ > TimePoint::min() && now - stopped_until_ < limit_;
+}
+
+bool Silence::hears(Rank rank, TimePoint now) const {
+  const auto heard = heard_.find(rank);
+  return heard != heard_.end() && now - heard->second <= limit_ / 2 && !was_stopped(now);
 }
 
 bool Silence::take_beat(TimePoint now) {

@@ -26,6 +26,9 @@ class Silence {
     if (heard_.empty()) earliest_ = kNever;
   }
   bool listens_for(Rank rank) const { return heard_.count(rank) > 0; }
+  bool is_off() const { return limit_.count() == 0; }
+  /// It spoke lately, and this side was run since.
+  bool hears(Rank rank, TimePoint now) const;
 
   void on_wake(TimePoint now);
   /// This side itself was not run for a while, the limit ago at most.
@@ -39,8 +42,7 @@ class Silence {
   TimePoint next_due() const;
 
  private:
-  bool is_off() const { return limit_.count() == 0; }
-  Duration beat() const { return limit_ / 3; }
+  Duration beat() const { return limit_ / 6; }
 
   const std::chrono::milliseconds limit_;
   std::map<Rank, TimePoint> heard_;

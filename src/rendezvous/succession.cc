@@ -6,11 +6,6 @@
 
 namespace unisono::rendezvous {
 
-bool is_greater_part(const std::set<Rank>& here, const std::set<Rank>& elsewhere) {
-  if (here.size() != elsewhere.size()) return here.size() > elsewhere.size();
-  return !here.empty() && *here.begin() < *elsewhere.begin();
-}
-
 void Succession::on_come(Rank rank, TimePoint now) {
   const bool had_taken_over = has_taken_over();
   if (came_.empty()) refuses_at_ = now + grace::kOwnRank;

@@ -11,10 +11,6 @@
 
 namespace unisono::rendezvous {
 
-/// Where ranks on several hosts do not hear each other: whether those `here` are more than those
-/// `elsewhere`, which may go on without them, or as many and among them the lowest rank.
-bool is_greater_part(const std::set<Rank>& here, const std::set<Rank>& elsewhere);
-
 class Succession {
  public:
   Succession(Rank self, int size) : self_(self), size_(size) {}

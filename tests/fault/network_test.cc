@@ -4,14 +4,18 @@
 // Nobody here is in a hurry: ranks pause between sums, and have time to start on a busy machine.
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <netinet/in.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -26,34 +30,40 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr int kNetworkRanks = 3;  // the last one alone on the second host
 constexpr Duration kNetworkPatience = std::chrono::seconds(60);
 constexpr Duration kPauseOfSums = std::chrono::milliseconds(5);
+constexpr Duration kOutage = std::chrono::seconds(2);
 
 // ---- Roles ---------------------------------------------------------------------------------
+
+void say(const char* what) {
+  std::printf("%s\n", what);
+  std::fflush(stdout);
+}
+
+bool enter_network() {
+  const UniqueFd host(::open(std::getenv("TEST_NETWORK"), O_RDONLY | O_CLOEXEC));
+  return host && ::setns(host.get(), CLONE_NEWNET) == 0;
+}
 
 // A host: a network namespace that lives as long as this process.
 int be_network() {
   const bool alone = ::unshare(CLONE_NEWNET) == 0;
-  std::printf(alone ? "network\n" : "not allowed\n");
-  std::fflush(stdout);
+  say(alone ? "network" : "not allowed");
   while (alone) ::pause();
   return 1;
 }
 
 // Sums until it hears why that is over.
 int sum_in_network() {
-  const UniqueFd host(::open(std::getenv("TEST_NETWORK"), O_RDONLY | O_CLOEXEC));
-  if (!host || ::setns(host.get(), CLONE_NEWNET) != 0) return 1;
+  if (!enter_network()) return 1;
   try {
     Communicator comm = init();
     std::vector<int> data(50'000, 1);
     for (bool told = false;; told = true) {
       comm.all_reduce(data, ops::sum);
       std::this_thread::sleep_for(kPauseOfSums);
-      if (told) continue;
-      std::printf("ready\n");
-      std::fflush(stdout);
+      if (!told) say("ready");
     }
   } catch (const Error& error) {
     std::printf("rank at fault: %d\n", error.rank());
@@ -61,8 +71,60 @@ int sum_in_network() {
   }
 }
 
+// Sums until all ranks have done so for longer than the network is away.
+int sum_on_in_network() {
+  if (!enter_network()) return 1;
+  try {
+    Communicator comm = init();
+    std::vector<int> data(50'000);
+    const TimePoint end = Clock::now() + kOutage + std::chrono::seconds(2);
+    for (bool told = false;;) {
+      std::fill(data.begin(), data.end(), Clock::now() > end ? 1 : 0);
+      comm.all_reduce(data, ops::sum);
+      if (data[0] == comm.size()) return 0;
+      if (!std::exchange(told, true)) say("ready");
+      std::this_thread::sleep_for(kPauseOfSums);
+    }
+  } catch (const Error& error) {
+    return report(error);
+  }
+}
+
+// Sums until that fails, and goes on with those that are left, if it may.
+int go_on_in_network() {
+  if (!enter_network()) return 1;
+  Communicator comm = init();
+  std::vector<int> data(50'000, 1);
+  try {
+    for (bool told = false;; told = true) {
+      comm.all_reduce(data, ops::sum);
+      std::this_thread::sleep_for(kPauseOfSums);
+      if (!told) say("ready");
+    }
+  } catch (const Error&) {
+  }
+  try {
+    Communicator left = comm.shrink();
+    std::vector<int> ones(1000, 1);
+    left.all_reduce(ones, ops::sum);
+    say(("went on as " + std::to_string(ones[0])).c_str());
+    return 0;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPartitioned) return report(error);
+    say(error.what());
+  }
+  try {
+    comm.all_reduce(data, ops::sum);
+  } catch (const Error& error) {
+    say(("later calls: " + std::string(name_of(error.code()))).c_str());
+  }
+  return 0;
+}
+
+const RoleEntry go_on_entry("go_on_in_network", &go_on_in_network);
 const RoleEntry network_entry("be_network", &be_network);
 const RoleEntry sum_entry("sum_in_network", &sum_in_network);
+const RoleEntry sum_on_entry("sum_on_in_network", &sum_on_in_network);
 
 // ---- Hosts and their job -------------------------------------------------------------------
 
@@ -85,6 +147,14 @@ class Host {
   ChildProcess process_;
   bool is_made_;
 };
+
+// See bound_retransmission_pause().
+bool has_short_pauses() {
+  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  int pause = 0;
+  socklen_t bytes = sizeof pause;
+  return ::getsockopt(socket.get(), IPPROTO_TCP, 44, &pause, &bytes) == 0;
+}
 
 // Empty: nothing.
 std::string what_hosts_lack() {
@@ -117,6 +187,12 @@ struct Hosts {
   }
 };
 
+/// Which ranks are on the first host: these.
+struct Split {
+  int ranks = 3;
+  int on_first = 2;
+};
+
 /// What is done to the second host.
 struct Loss {
   const char* name;
@@ -126,34 +202,57 @@ struct Loss {
 
 class LossJob {
  public:
-  explicit LossJob(const Loss& loss) : loss_(loss) {}
+  explicit LossJob(const Loss& loss, const char* role = "sum_in_network", const Split& split = {})
+      : loss_(loss), role_(role), split_(split) {}
 
   void start() {
     hosts_.connect();
-    // Where a link is what breaks, no rank may be taken for silent before.
-    const std::string silence = loss_.keeps_control ? "15s" : "3s";
     const std::string network = loss_.keeps_control ? "10.77.1." : "10.77.0.";
-    for (int rank = 0; rank < kNetworkRanks; ++rank) {
-      const bool is_alone = rank == kNetworkRanks - 1;
+    for (int rank = 0; rank < split_.ranks; ++rank) {
+      const bool is_second = rank >= split_.on_first;
+      const int local_size = is_second ? split_.ranks - split_.on_first : split_.on_first;
       ranks_.emplace_back(
-          "sum_in_network",
-          std::vector<std::string>{
-              "TEST_NETWORK=" + (is_alone ? hosts_.second : hosts_.first).path(),
-              "RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(kNetworkRanks),
-              "LOCAL_RANK=" + std::to_string(is_alone ? 0 : rank),
-              "LOCAL_WORLD_SIZE=" + std::to_string(is_alone ? 1 : 2),
-              "UNISONO_RENDEZVOUS=tcp://10.77.0.1:4411", "UNISONO_TIMEOUT=50s",
-              "UNISONO_SILENCE=" + silence, "UNISONO_JOB_KEY=a key of two hosts, known to all",
-              "UNISONO_INTERFACE=" + network + (is_alone ? "2" : "1")});
+          role_, std::vector<std::string>{
+                     "TEST_NETWORK=" + (is_second ? hosts_.second : hosts_.first).path(),
+                     "RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(split_.ranks),
+                     "LOCAL_RANK=" + std::to_string(is_second ? rank - split_.on_first : rank),
+                     "LOCAL_WORLD_SIZE=" + std::to_string(local_size),
+                     "UNISONO_RENDEZVOUS=tcp://10.77.0.1:4411", "UNISONO_TIMEOUT=50s",
+                     "UNISONO_JOB_KEY=a key of two hosts, known to all",
+                     "UNISONO_INTERFACE=" + network + (is_second ? "2" : "1")});
     }
     for (ChildProcess& rank : ranks_) {
       EXPECT_TRUE(rank.prints("ready", kNetworkPatience)) << rank.output();
     }
   }
 
-  void lose() const {
-    for (const std::string& command : loss_.commands) {
+  void lose() const { apply(loss_); }
+  void apply(const Loss& loss) const {
+    for (const std::string& command : loss.commands) {
       EXPECT_TRUE(hosts_.second.ip(command)) << command;
+    }
+  }
+
+  void expect_success() {
+    for (ChildProcess& rank : ranks_) EXPECT_EQ(rank.wait(kNetworkPatience), 0) << rank.output();
+  }
+
+  /// That those on the first host go on together and the others hear that they may not, or that it
+  /// is the other way round.
+  void expect_going_on(bool of_first) {
+    for (int rank = 0; rank < split_.ranks; ++rank) {
+      ChildProcess& process = ranks_[static_cast<std::size_t>(rank)];
+      EXPECT_EQ(process.wait(kNetworkPatience), 0) << process.output();
+      const bool is_first = rank < split_.on_first;
+      const int here = is_first ? split_.on_first : split_.ranks - split_.on_first;
+      const std::string numbers =
+          std::to_string(here) + " of " + std::to_string(split_.ranks) + " that may live";
+      if (is_first == of_first) {
+        EXPECT_THAT(process.output(), HasSubstr("went on as " + std::to_string(here)));
+      } else {
+        EXPECT_THAT(process.output(), AllOf(HasSubstr("cut off"), HasSubstr(numbers),
+                                            HasSubstr("later calls: partitioned")));
+      }
     }
   }
 
@@ -180,21 +279,23 @@ class LossJob {
     }
   }
   void expect_silence() {
-    for (int rank = 0; rank < kNetworkRanks; ++rank) {
+    for (int rank = 0; rank < split_.ranks; ++rank) {
       const std::string& said = ranks_[static_cast<std::size_t>(rank)].output();
-      const bool is_alone = rank == kNetworkRanks - 1;
+      const bool is_alone = rank >= split_.on_first;
       EXPECT_THAT(said, HasSubstr(is_alone ? "rank at fault: 0" : "rank at fault: 2"));
       EXPECT_THAT(said, HasSubstr("is silent"));
     }
   }
 
   const Loss& loss_;
+  const char* const role_;
+  const Split split_;
   Hosts hosts_;
   std::vector<ChildProcess> ranks_;
 };
 
-// All at once, since each waits for seconds: what is lost silently is dead after 5 s without an
-// acknowledgement (StreamOptions::unacknowledged_max), a rank after UNISONO_SILENCE.
+// All at once, since each waits for seconds: a rank that is not heard, and a link of which nothing
+// is acknowledged, are lost after UNISONO_SILENCE.
 TEST(LostNetwork, IsToldToAllByTheRankThatLostItsLinks) {
   const std::string lack = what_hosts_lack();
   if (!lack.empty()) GTEST_SKIP() << "no networks of its own: needs " << lack;
@@ -212,6 +313,41 @@ TEST(LostNetwork, IsToldToAllByTheRankThatLostItsLinks) {
   for (const auto& job : jobs) job->start();
   for (const auto& job : jobs) job->lose();
   for (const auto& job : jobs) job->judge();
+}
+
+// Where the kernel sends again what was lost once a second; older ones may pause for longer.
+TEST(LostNetwork, ThatIsSoonBackCostsNoFailure) {
+  const std::string lack = what_hosts_lack();
+  if (!lack.empty()) GTEST_SKIP() << "no networks of its own: needs " << lack;
+  if (!has_short_pauses()) GTEST_SKIP() << "TCP_RTO_MAX_MS (Linux 6.15) is unknown here";
+  const Loss down{"all links down", {"link set data down", "link set control down"}, false};
+  const Loss up{"all links up again", {"link set data up", "link set control up"}, false};
+  LossJob job(down, "sum_on_in_network");
+  job.start();
+  job.lose();
+  std::this_thread::sleep_for(kOutage);
+  job.apply(up);
+  job.expect_success();
+}
+
+// One rank of three, a half, and the arbiter alone, whose place a rank of the others takes.
+TEST(LostNetwork, LeavesOnePartThatGoesOn) {
+  const std::string lack = what_hosts_lack();
+  if (!lack.empty()) GTEST_SKIP() << "no networks of its own: needs " << lack;
+  const Loss down{"all links down", {"link set data down", "link set control down"}, false};
+  const Split splits[] = {
+      {.ranks = 3, .on_first = 2}, {.ranks = 4, .on_first = 2}, {.ranks = 4, .on_first = 1}};
+  std::vector<std::unique_ptr<LossJob>> jobs;
+  for (const Split& split : splits) {
+    jobs.push_back(std::make_unique<LossJob>(down, "go_on_in_network", split));
+  }
+  for (const auto& job : jobs) job->start();
+  for (const auto& job : jobs) job->lose();
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    SCOPED_TRACE(i);
+    const bool of_first = 2 * splits[i].on_first >= splits[i].ranks;
+    jobs[i]->expect_going_on(of_first);
+  }
 }
 
 }  // namespace

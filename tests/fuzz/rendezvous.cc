@@ -148,7 +148,7 @@ void check_body(MessageType type, std::string_view body, int size) {
       }
       return;
     case MessageType::kDeparted:
-      if (const auto rank = decode_departed(body, size)) {
+      if (const auto rank = decode_rank(body, size)) {
         require(body_of(encode_departed(*rank)) == body, "another rank");
       }
       return;

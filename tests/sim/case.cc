@@ -157,6 +157,25 @@ Fault any_fault(Random& random, int ranks, Duration within) {
   return fault;
 }
 
+// For good, perhaps with a death before or after, or for less than would be missed: what is sent
+// again once the network is back comes in time.
+void add_partition(Random& random, Case* c) {
+  c->silence = milliseconds(3000);
+  const auto any_rank = [&] {
+    return static_cast<Rank>(random.below(static_cast<std::uint64_t>(c->ranks)));
+  };
+  const Rank one = any_rank(), other = any_rank();
+  Fault fault{
+      .kind = Fault::Kind::kPartition, .rank = std::min(one, other), .peer = std::max(one, other)};
+  fault.at = random.of_any_scale_up_to(milliseconds(60));
+  if (random.one_in(4)) fault.lasts = random.of_any_scale_up_to(milliseconds(1900));
+  c->faults.push_back(fault);
+  if (!fault.is_for_ever() || !random.one_in(4)) return;
+  c->faults.push_back({.kind = Fault::Kind::kCrash,
+                       .rank = any_rank(),
+                       .at = random.of_any_scale_up_to(seconds(8))});
+}
+
 std::string text_of(const Fault& fault) {
   const double at_ms = std::chrono::duration<double, std::milli>(fault.at).count();
   switch (fault.kind) {
@@ -174,6 +193,13 @@ std::string text_of(const Fault& fault) {
       return fmt::format("rank {} is slow from {:.3f} ms", fault.rank, at_ms);
     case Fault::Kind::kDiffers:
       return fmt::format("rank {} makes another call as number {}", fault.rank, fault.call);
+    case Fault::Kind::kPartition:
+      return fmt::format(
+          "hosts of ranks {} to {} are cut off at {:.3f} ms{}", fault.rank, fault.peer, at_ms,
+          fault.is_for_ever()
+              ? std::string()
+              : fmt::format(" for {:.3f} ms",
+                            std::chrono::duration<double, std::milli>(fault.lasts).count()));
     case Fault::Kind::kStop:
       break;
   }
@@ -232,6 +258,10 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
          .call = random.below(c.operations.size())});
     return c;
   }
+  if (random.one_in(5)) {
+    add_partition(random, &c);
+    return c;
+  }
   c.silence = random.one_in(2) ? milliseconds(3000) : milliseconds(0);
   c.shrinks = !random.one_in(4);
   // Some strike while others are dealt with.
@@ -247,7 +277,7 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
   }
   // A stopped arbiter is missed by its silence alone.
   const auto may_hold_it = [&](const Fault& fault) {
-    return fault.rank <= (c.faults.size() > 1 ? rendezvous::kStandbys * kRanksPerHost : 0);
+    return fault.rank <= (c.faults.size() > 1 ? rendezvous::kStandbys * kRanksOfHost : 0);
   };
   for (const Fault& fault : c.faults) {
     const bool stops = fault.kind == Fault::Kind::kStop && fault.is_for_ever();
@@ -262,9 +292,26 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
   return c;
 }
 
+const Fault* lasting_partition(const Case& c) {
+  const auto found = std::find_if(c.faults.begin(), c.faults.end(), [](const Fault& fault) {
+    return fault.kind == Fault::Kind::kPartition && fault.is_for_ever();
+  });
+  return found == c.faults.end() ? nullptr : &*found;
+}
+
+bool is_inside(const Fault& partition, Rank rank) {
+  const Rank host = rank / kRanksOfHost;
+  return host >= partition.rank / kRanksOfHost && host <= partition.peer / kRanksOfHost;
+}
+
 std::set<Rank> culprits(const Case& c) {
   std::set<Rank> ranks;
   for (const Fault& fault : c.faults) {
+    if (fault.kind == Fault::Kind::kPartition) {
+      // Each part names those that it does not hear, or itself.
+      for (Rank rank = 0; fault.is_for_ever() && rank < c.ranks; ++rank) ranks.insert(rank);
+      continue;
+    }
     if (fault.kind == Fault::Kind::kSlow || fault.kind == Fault::Kind::kPause) continue;
     const bool is_missed = c.silence.count() > 0 && fault.lasts >= c.silence;
     if (fault.kind == Fault::Kind::kStop && !fault.is_for_ever() && !is_missed) continue;

@@ -15,9 +15,6 @@
 
 namespace unisono::sim {
 
-/// So that standbys are on several hosts.
-inline constexpr int kRanksPerHost = 2;
-
 /// How frames travel.
 struct Network {
   Duration delay_min{}, delay_max{};  ///< of most frames
@@ -41,13 +38,15 @@ struct Operation {
 
 struct Fault {
   enum class Kind : std::uint8_t {
-    kCrash,    ///< the process of `rank` ends
-    kCut,      ///< the link between `rank` and `peer` breaks
-    kIsolate,  ///< all links of `rank` break
-    kStop,     ///< `rank` is not run for `lasts`
-    kSlow,     ///< `rank` is run rarely from then on
-    kPause,    ///< no rank is run for `lasts`: the host sleeps, and clocks jump
-    kDiffers,  ///< `rank` makes another call than the others, as their number `call`
+    kCrash,      ///< the process of `rank` ends
+    kCut,        ///< the link between `rank` and `peer` breaks
+    kIsolate,    ///< all links of `rank` break
+    kStop,       ///< `rank` is not run for `lasts`
+    kSlow,       ///< `rank` is run rarely from then on
+    kPause,      ///< no rank is run for `lasts`: the host sleeps, and clocks jump
+    kDiffers,    ///< `rank` makes another call than the others, as their number `call`
+    kPartition,  ///< hosts from that of `rank` to that of `peer`, and the others, do not hear each
+                 ///< other for `lasts`
   };
   Kind kind = Kind::kCrash;
   Rank rank = 0;
@@ -60,7 +59,9 @@ struct Fault {
 };
 
 /// Of Fault::Kind.
-inline constexpr std::size_t kFaultKinds = 7;
+inline constexpr std::size_t kFaultKinds = 8;
+/// Ranks 0 and 1, 2 and 3, ... are processes of one host.
+inline constexpr Rank kRanksOfHost = 2;
 
 struct Case {
   std::uint64_t seed = 1;  ///< of what happens when
@@ -80,6 +81,10 @@ struct Limits {
 };
 
 Case make_case(std::uint64_t seed, const Limits& limits = {});
+/// A partition that is there for good.
+const Fault* lasting_partition(const Case& c);
+/// Whether the rank is on the hosts that the partition names.
+bool is_inside(const Fault& partition, Rank rank);
 /// Ranks that a failure may name: those that die, stop for ever, lose a link or differ.
 std::set<Rank> culprits(const Case& c);
 /// The first calls of a rank: those of the case, but for one that differs.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rendezvous/standby.h"
+#include "tests/sim/case.h"
 #include "tests/sim/control_text.h"
 
 namespace unisono::sim {
@@ -25,13 +26,14 @@ ControlPlane::ControlPlane(Options options, Schedule& schedule)
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
     Member& member = members_[static_cast<std::size_t>(rank)];
     member.rank = rank;
-    member.host = member.host_name = fmt::format("host{}", rank / kRanksPerHost);
+    member.host = member.host_name = fmt::format("host{}", rank / kRanksOfHost);
     member.pid = 1000 + rank;
-    if (rendezvous::may_be_standby(rank, rank % kRanksPerHost, kRanksPerHost)) {
+    if (rendezvous::may_be_standby(rank, rank % kRanksOfHost, kRanksOfHost)) {
       member.addresses = fmt::format("standby-unix {}\n", rank);
     }
   }
-  for (const Rank rank : rendezvous::choose_standbys(members_)) seat(rank).listens = true;
+  standbys_ = rendezvous::choose_standbys(members_);
+  for (const Rank rank : standbys_) seat(rank).listens = true;
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
     Seat& its = seat(rank);
     const int connection = connect(rank, 0);
@@ -72,7 +74,7 @@ int ControlPlane::dial(Rank rank, Rank standby, rendezvous::RejoinMessage greeti
   Seat& its = seat(standby);
   if (its.is_dead || !its.listens) return -1;
   const int connection = connect(rank, standby);
-  later(&connections_.back().last_up, standby,
+  later(&connections_.back().last_up, rank, standby,
         [this, connection, standby, bytes = rendezvous::encode_rejoin(greeting, options_.ranks)] {
           rejoin(connection, standby, bytes);
         });
@@ -102,47 +104,52 @@ void ControlPlane::when_run(TimePoint when, Rank at, std::function<void()> what)
   });
 }
 
-void ControlPlane::later(TimePoint* last, Rank at, std::function<void()> what) {
-  *last = std::max(*last, schedule_.now() + random_.of_any_scale_up_to(kDelay));
-  when_run(*last, at, std::move(what));
+void ControlPlane::later(TimePoint* last, Rank from, Rank to, std::function<void()> what) {
+  const TimePoint passes = options_.passes_at(from, to);
+  if (passes == kNever) return;
+  const TimePoint sent = std::max(schedule_.now(), passes);
+  *last = std::max(*last, sent + random_.of_any_scale_up_to(kDelay));
+  when_run(*last, to, std::move(what));
 }
 
 void ControlPlane::up(int which, std::string bytes) {
   Connection& connection = connections_[static_cast<std::size_t>(which)];
   if (!connection.is_open_at_rank) return;
   const Rank holder = connection.holder;
-  later(&connection.last_up, holder, [this, which, holder, bytes = std::move(bytes)] {
-    if (!connections_[static_cast<std::size_t>(which)].is_open_at_holder) return;
-    rendezvous::ServingArbiter& its = arbiter(holder);
-    its.on_turn(schedule_.now());
-    if (!its.is_seated(which)) return;
-    its.on_heard(which, schedule_.now());
-    its.on_message(which, {type_of(bytes), body_of(bytes)}, schedule_.now());
-  });
+  later(&connection.last_up, connection.rank, holder,
+        [this, which, holder, bytes = std::move(bytes)] {
+          if (!connections_[static_cast<std::size_t>(which)].is_open_at_holder) return;
+          rendezvous::ServingArbiter& its = arbiter(holder);
+          its.on_turn(schedule_.now());
+          if (!its.is_seated(which)) return;
+          its.on_heard(which, schedule_.now());
+          its.on_message(which, {type_of(bytes), body_of(bytes)}, schedule_.now());
+        });
 }
 
 void ControlPlane::down(int which, std::string bytes) {
   Connection& connection = connections_[static_cast<std::size_t>(which)];
   if (!connection.is_open_at_holder) return;
   const Rank rank = connection.rank;
-  later(&connection.last_down, rank, [this, which, rank, bytes = std::move(bytes)] {
-    if (!connections_[static_cast<std::size_t>(which)].is_open_at_rank) return;
-    client(rank).on_message(which, bytes);
-    options_.wake(rank);
-  });
+  later(&connection.last_down, connection.holder, rank,
+        [this, which, rank, bytes = std::move(bytes)] {
+          if (!connections_[static_cast<std::size_t>(which)].is_open_at_rank) return;
+          client(rank).on_message(which, bytes);
+          options_.wake(rank);
+        });
 }
 
 void ControlPlane::close_at_rank(int which) {
   Connection& connection = connections_[static_cast<std::size_t>(which)];
   if (!std::exchange(connection.is_open_at_rank, false)) return;
   const Rank holder = connection.holder;
-  later(&connection.last_up, holder, [this, which, holder] {
+  later(&connection.last_up, connection.rank, holder, [this, which, holder] {
     if (!std::exchange(connections_[static_cast<std::size_t>(which)].is_open_at_holder, false)) {
       return;
     }
     rendezvous::ServingArbiter& its = arbiter(holder);
     its.on_turn(schedule_.now());
-    if (its.is_seated(which)) its.on_closed(which, false);
+    if (its.is_seated(which)) its.on_closed(which, schedule_.now(), {});
   });
 }
 
@@ -150,7 +157,7 @@ void ControlPlane::close_at_holder(int which) {
   Connection& connection = connections_[static_cast<std::size_t>(which)];
   if (!std::exchange(connection.is_open_at_holder, false)) return;
   const Rank rank = connection.rank;
-  later(&connection.last_down, rank, [this, which, rank] {
+  later(&connection.last_down, connection.holder, rank, [this, which, rank] {
     if (!std::exchange(connections_[static_cast<std::size_t>(which)].is_open_at_rank, false)) {
       return;
     }

@@ -27,12 +27,15 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
     std::function<void(Rank)> wake;  ///< a client has news
     /// When the processes of this rank run next: now, later, or kNever.
     std::function<TimePoint(Rank)> runs_at;
+    /// As Fabric's.
+    std::function<TimePoint(Rank, Rank)> passes_at;
   };
   ControlPlane(Options options, Schedule& schedule);
 
   /// Over client(), as a rank uses it.
   ArbiterClient& arbiter_client(Rank rank) { return *seat(rank).arbiter_client; }
   ControlClient& client(Rank rank) { return *seat(rank).client; }
+  const std::vector<Rank>& standbys() const { return standbys_; }
   /// After every use of a client: it may have to be woken earlier now.
   void settle(Rank rank) { arm(rank); }
   void end_process(Rank rank);
@@ -69,8 +72,9 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
   int dial(Rank rank, Rank standby, rendezvous::RejoinMessage greeting);
   rendezvous::ServingArbiter& arbiter(Rank holder);
   void rejoin(int connection, Rank standby, const std::string& greeting);
-  /// In the process of `at`, behind what was sent there on this connection before.
-  void later(TimePoint* last, Rank at, std::function<void()> what);
+  /// In the process of `to`, behind what was sent there on this connection before; never where
+  /// `from` cannot reach it any more.
+  void later(TimePoint* last, Rank from, Rank to, std::function<void()> what);
   void up(int connection, std::string bytes);
   void down(int connection, std::string bytes);
   void close_at_rank(int connection);
@@ -82,6 +86,8 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
   Schedule& schedule_;
   Random random_;
   std::vector<Member> members_;
+  std::vector<Rank> standbys_;
+
   std::vector<Seat> seats_;
   std::vector<Connection> connections_;
 };

@@ -26,12 +26,13 @@ std::uint64_t key_of(Rank from, Rank to) {
 }  // namespace
 
 Fabric::Fabric(const Network& network, int ranks, std::uint64_t seed, Schedule& schedule,
-               std::function<void(Rank)> wake)
+               std::function<void(Rank)> wake, std::function<TimePoint(Rank, Rank)> passes_at)
     : network_(network),
       ranks_(ranks),
       random_(seed),
       schedule_(schedule),
       wake_(std::move(wake)),
+      passes_at_(std::move(passes_at)),
       isolated_(static_cast<std::size_t>(ranks), false),
       gone_(static_cast<std::size_t>(ranks), false) {
   for (Rank rank = 0; rank < ranks; ++rank) {
@@ -65,7 +66,8 @@ void Fabric::transmit(Rank from, Rank to, std::size_t stream, Frame frame) {
   Way& along = way(from, to);
   if (along.takes_nothing) return;
   Stream& in = along.streams[stream];
-  frame.arrives = in.last_arrival = std::max(in.last_arrival, schedule_.now() + delay());
+  const TimePoint sent = std::max(schedule_.now(), passes_at_(from, to));
+  frame.arrives = in.last_arrival = std::max(in.last_arrival, sent + delay());
   in.bytes += frame.payload.size();
   in.frames.push_back(std::move(frame));
   announce(to, from, in.last_arrival);
@@ -86,7 +88,7 @@ void Fabric::end_way(Rank from, Rank to, End end, TimePoint when) {
   announce(to, from, when);
 }
 
-void Fabric::break_way(Rank from, Rank to) {
+void Fabric::break_way(Rank from, Rank to, Duration notice_min) {
   Way& along = way(from, to);
   const bool has_ended = along.end != End::kOpen && along.ends <= schedule_.now();
   along.takes_nothing = true;
@@ -102,12 +104,17 @@ void Fabric::break_way(Rank from, Rank to) {
     torn.is_torn = true;
     torn.payload.resize(random_.below(torn.payload.size()) / kLineBytes * kLineBytes);
   }
-  if (!has_ended) end_way(from, to, End::kBroken, schedule_.now() + random_.up_to(kNoticed));
+  if (has_ended) return;
+  end_way(from, to, End::kBroken, schedule_.now() + notice_min + random_.up_to(kNoticed));
 }
 
-void Fabric::cut(Rank a, Rank b) {
-  break_way(a, b);
-  break_way(b, a);
+void Fabric::cut(Rank a, Rank b, Duration notice_min) {
+  break_way(a, b, notice_min);
+  break_way(b, a, notice_min);
+}
+
+void Fabric::cut_if_made(Rank a, Rank b, Duration notice_min) {
+  if (ways_.contains(key_of(a, b)) || ways_.contains(key_of(b, a))) cut(a, b, notice_min);
 }
 
 int Fabric::isolate(Rank rank) {
@@ -414,6 +421,8 @@ SimulatedTransport::Link& SimulatedTransport::link(Rank peer) {
     const bool is_in_touch = fabric_.ways_.contains(key_of(peer, rank_));
     const bool is_broken = peer != rank_ && (is_cut_off(peer) || is_cut_off(rank_));
     if (is_broken && !is_in_touch) fabric_.cut(rank_, peer);
+    const bool is_apart = fabric_.passes_at_(rank_, peer) == kNever;
+    if (!is_broken && is_apart && !is_in_touch) fabric_.cut(rank_, peer, kUnacknowledged);
   }
   return *link;
 }

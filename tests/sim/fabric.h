@@ -23,16 +23,22 @@ namespace unisono::sim {
 
 class SimulatedTransport;
 
+/// How long after a network is down its links are dead (StreamOptions::unacknowledged_max).
+inline constexpr Duration kUnacknowledged = std::chrono::milliseconds(2600);
+
 class Fabric {
  public:
   /// `wake` is told of ranks that have something to poll for. All outlive the fabric.
+  /// `passes_at`: when what one rank sends to another gets there at the earliest; kNever: not.
   Fabric(const Network& network, int ranks, std::uint64_t seed, Schedule& schedule,
-         std::function<void(Rank)> wake);
+         std::function<void(Rank)> wake, std::function<TimePoint(Rank, Rank)> passes_at);
   ~Fabric();
 
   SimulatedTransport& transport(Rank rank);
   /// The link breaks: what has not arrived is lost, and each end notices in its own time.
-  void cut(Rank a, Rank b);
+  void cut(Rank a, Rank b, Duration notice_min = {});
+  /// The same where there is one.
+  void cut_if_made(Rank a, Rank b, Duration notice_min);
   /// All links of the rank break, those also that are made later. How many there were.
   int isolate(Rank rank);
   /// So do all links of `dead`, those also that others try to make later.
@@ -65,7 +71,7 @@ class Fabric {
   Way& way(Rank from, Rank to);
   bool has_room(const Stream& stream, std::size_t bytes) const;
   void transmit(Rank from, Rank to, std::size_t stream, Frame frame);
-  void break_way(Rank from, Rank to);
+  void break_way(Rank from, Rank to, Duration notice_min);
   void end_way(Rank from, Rank to, End end, TimePoint when);
   void announce(Rank at, Rank peer, TimePoint when);
   Duration delay();
@@ -75,6 +81,7 @@ class Fabric {
   Random random_;
   Schedule& schedule_;
   std::function<void(Rank)> wake_;
+  std::function<TimePoint(Rank, Rank)> passes_at_;
   std::unordered_map<std::uint64_t, Way> ways_;
   std::vector<std::unique_ptr<SimulatedTransport>> transports_;
   std::vector<bool> isolated_;

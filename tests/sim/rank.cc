@@ -178,7 +178,10 @@ void SimulatedRank::shrink() {
     shrinking_->is_ready = true;  // said
     say_shrink(ShrinkStep::kCannot, shrinking_->id, failures_.back().failure);
   }
-  if (around_.arbiter.is_lost() || now() >= shrinking_->lost_at) end_shrinking(true);
+  if (around_.arbiter.is_lost() || now() >= shrinking_->lost_at) {
+    const Status partition = around_.arbiter.partition();
+    end_shrinking(partition ? Status(ErrorCode::kRankFailed, "nobody answers") : partition);
+  }
 }
 
 void SimulatedRank::on_word(const ShrinkMessage& word) {
@@ -198,11 +201,11 @@ void SimulatedRank::on_word(const ShrinkMessage& word) {
     }
     case ShrinkStep::kRefused:
       drop_meeting();
-      return end_shrinking(true);
+      return end_shrinking(word.why);
     case ShrinkStep::kDone:
       if (word.id != shrinking_->id || shrinking_->meeting == nullptr) return;
       if (!shrinking_->is_ready) around_.accuse(whereabouts() + ": hears that it is done");
-      return end_shrinking(false);
+      return end_shrinking();
     default:
       return around_.accuse(whereabouts() + ": hears what no arbiter says");
   }
@@ -223,11 +226,11 @@ void SimulatedRank::drop_meeting() {
   shrinking_->meeting = nullptr;
 }
 
-void SimulatedRank::end_shrinking(bool refused) {
-  if (refused) {
+void SimulatedRank::end_shrinking(const Status& refusal) {
+  if (!refusal) {
     drop_meeting();
     shrinking_.reset();
-    is_refused_ = true;
+    refusal_ = refusal;
     return linger(kStaysAfterFailure + random_.up_to(seconds(1)));
   }
   SimulatedCommunicator& made = *shrinking_->meeting;

@@ -53,7 +53,9 @@ class SimulatedRank final : private WatchedJob {
   /// In the order in which they were made.
   const std::vector<Seen>& failures() const { return failures_; }
   const std::vector<Shrunk>& shrunk() const { return shrunk_; }
-  bool is_refused() const { return is_refused_; }
+  /// Why it does not go on with others; ok where it does, or has not tried.
+  const Status& refusal() const { return refusal_; }
+  bool is_refused() const { return !refusal_.ok(); }
   int calls_done() const;
   /// For people: where it is.
   std::string whereabouts() const;
@@ -94,7 +96,7 @@ class SimulatedRank final : private WatchedJob {
   void close(SimulatedCommunicator* communicator);
   void give_up_dead();
   void drop_meeting();
-  void end_shrinking(bool refused);
+  void end_shrinking(const Status& refusal = {});
   void linger(Duration wait);
   void drain();
   void leave();
@@ -125,7 +127,7 @@ class SimulatedRank final : private WatchedJob {
   std::optional<Shrinking> shrinking_;
   std::vector<Seen> failures_;
   std::vector<Shrunk> shrunk_;
-  bool is_refused_ = false;
+  Status refusal_;
   TimePoint leaves_at_ = kNever, drains_until_ = kNever;
   TimePoint next_tend_{};
   Duration tend_every_{};

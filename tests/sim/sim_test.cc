@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "tests/sim/search.h"
 
@@ -48,6 +49,32 @@ TEST(Simulation, GoesOnWithTheSurvivors) {
     EXPECT_THAT(outcome.wrong, IsEmpty());
     EXPECT_EQ(outcome.ranks_shrunk, 4) << "without rank " << dead;
   }
+}
+
+// Of five ranks on three hosts that of 0 and 1 is cut off, or the two others.
+TEST(Simulation, GoesOnWithTheGreaterPart) {
+  Case c = make_case(7, {.ranks_min = 5, .ranks_max = 5, .with_faults = false});
+  c.silence = std::chrono::seconds(3);
+  for (const auto& [first, last, part] : {std::tuple(0, 1, 3), {4, 4, 4}, {2, 4, 3}}) {
+    c.faults = {{.kind = Fault::Kind::kPartition, .rank = first, .peer = last}};
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty());
+    EXPECT_EQ(outcome.ranks_failed, 5);
+    EXPECT_EQ(outcome.ranks_shrunk, part) << "ranks " << first << " to " << last;
+  }
+}
+
+TEST(Simulation, OutlivesANetworkThatIsSoonBack) {
+  Case c = make_case(7, {.ranks_min = 5, .ranks_max = 5, .with_faults = false});
+  c.silence = std::chrono::seconds(3);
+  c.faults = {{.kind = Fault::Kind::kPartition,
+               .rank = 0,
+               .peer = 1,
+               .lasts = std::chrono::milliseconds(1900)}};
+  const Outcome outcome = run(c);
+  EXPECT_THAT(outcome.wrong, IsEmpty());
+  EXPECT_EQ(outcome.ranks_failed, 0);
+  EXPECT_GT(outcome.took, std::chrono::milliseconds(1900)) << "it was in its way";
 }
 
 TEST(Simulation, NoticesAnUndueFailure) {

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
+#include "rendezvous/quorum.h"
 #include "tests/sim/control_plane.h"
 #include "tests/sim/rank.h"
 
@@ -24,6 +27,7 @@ constexpr Duration kLongest = seconds(150);
 // Nor does anything happen so often, for each rank.
 constexpr std::uint64_t kStepsMax = 100'000;
 // Of each other, after a pause of all.
+constexpr Duration kSentAgain = milliseconds(400);
 constexpr Duration kWakesWithin = milliseconds(20);
 constexpr Duration kPolls = microseconds(5), kPollsSlowly = milliseconds(5);
 
@@ -46,6 +50,8 @@ class Simulation {
   void poll(Rank rank);
   void inject(const Fault& fault);
   void end_process(Rank rank);
+  void begin_partition(const Fault& fault);
+  TimePoint passes_at(Rank from, Rank to);
   void accuse(const std::string& what) {
     if (wrong_.empty()) wrong_ = what;
   }
@@ -61,6 +67,9 @@ class Simulation {
   void judge_failures();
   void judge_survivors();
   void judge_refused();
+  void judge_partition();
+  /// Whether an arbiter may be on its side of a partition.
+  bool may_have_arbiter(Rank rank) const;
   std::string whereabouts() const;
 
   const Case& c_;
@@ -71,6 +80,8 @@ class Simulation {
   ControlPlane control_;
   const TimePoint began_;
   std::string wrong_;
+  std::optional<Fault> partition_;
+  TimePoint partition_ends_{};
   bool isolates_ = false;
   bool may_tell_ends_ = false;  // of the links of an isolated rank
 };
@@ -79,12 +90,15 @@ Simulation::Simulation(const Case& c)
     : c_(c),
       random_(c.seed),
       seats_(static_cast<std::size_t>(c.ranks)),
-      fabric_(c.network, c.ranks, random_.next(), schedule_, [this](Rank rank) { wake(rank); }),
+      fabric_(
+          c.network, c.ranks, random_.next(), schedule_, [this](Rank rank) { wake(rank); },
+          [this](Rank from, Rank to) { return passes_at(from, to); }),
       control_({.ranks = c.ranks,
                 .silence = c.silence,
                 .seed = random_.next(),
                 .wake = [this](Rank rank) { wake(rank); },
-                .runs_at = [this](Rank rank) { return seat(rank).runs_again; }},
+                .runs_at = [this](Rank rank) { return seat(rank).runs_again; },
+                .passes_at = [this](Rank from, Rank to) { return passes_at(from, to); }},
                schedule_),
       began_(schedule_.now()) {
   for (Rank rank = 0; rank < c.ranks; ++rank) {
@@ -133,6 +147,9 @@ void Simulation::inject(const Fault& fault) {
       break;
     case Fault::Kind::kDiffers:  // from the start
       break;
+    case Fault::Kind::kPartition:
+      begin_partition(fault);
+      break;
     case Fault::Kind::kPause:
       for (Seat& each : seats_) {
         if (each.runs_again == kNever) continue;
@@ -141,6 +158,27 @@ void Simulation::inject(const Fault& fault) {
       }
       break;
   }
+}
+
+void Simulation::begin_partition(const Fault& fault) {
+  partition_ = fault;
+  partition_ends_ = fault.is_for_ever() ? kNever : schedule_.now() + fault.lasts;
+  if (!fault.is_for_ever()) return;
+  for (Rank rank = 0; rank < c_.ranks; ++rank) {
+    for (Rank peer = 0; peer < rank; ++peer) {
+      if (is_inside(fault, rank) != is_inside(fault, peer)) {
+        fabric_.cut_if_made(rank, peer, kUnacknowledged);
+      }
+    }
+  }
+}
+
+// What was lost is sent again soon after the network is back.
+TimePoint Simulation::passes_at(Rank from, Rank to) {
+  if (!partition_ || is_inside(*partition_, from) == is_inside(*partition_, to)) return {};
+  if (partition_ends_ == kNever) return kNever;
+  return partition_ends_ <= schedule_.now() ? TimePoint{}
+                                            : partition_ends_ + random_.up_to(kSentAgain);
 }
 
 void Simulation::end_process(Rank rank) {
@@ -193,6 +231,7 @@ void Simulation::judge() {
   judge_failures();
   judge_survivors();
   judge_refused();
+  judge_partition();
 }
 
 // The named rank is one that failed, and all that are left name the same one.
@@ -214,7 +253,9 @@ void Simulation::judge_failures() {
   // Where as many fail as are left, these may take themselves for the ones that are cut off.
   const bool is_minority = 2 * guilty.size() >= seats_.size() && guilty.size() > 1;
   const bool anybody = is_minority || (isolates_ && !(may_tell_ends_ && all_saw));
-  std::map<std::uint32_t, const std::pair<const SimulatedRank*, Status>> told;
+  const Fault* const partition = lasting_partition(c_);
+  // By communicator, and side of a partition.
+  std::map<std::pair<std::uint32_t, bool>, const std::pair<const SimulatedRank*, Status>> told;
   for (const Seat& each : seats_) {
     if (!is_judged(each)) continue;
     for (const auto& [communicator, seen, was_alone] : each.rank->failures()) {
@@ -238,10 +279,14 @@ void Simulation::judge_failures() {
         return accuse("a death is taken for a passed deadline: " + each.rank->whereabouts());
       }
       if (each.is_missed) continue;  // the job has gone on without it
+      // Where the standbys of a part are elsewhere or have left, each goes by its own deadline.
+      const bool was_left_alone = partition != nullptr && seen.code() == ErrorCode::kTimeout;
+      if (was_left_alone || !may_have_arbiter(each.rank->rank())) continue;
       // Who has nobody left to ask says that it was the other end.
       if (links_broke && was_alone) continue;
+      const bool side = partition != nullptr && is_inside(*partition, each.rank->rank());
       const auto& [first, verdict] =
-          told.try_emplace(communicator, each.rank.get(), seen).first->second;
+          told.try_emplace({communicator, side}, each.rank.get(), seen).first->second;
       if (verdict.code() != seen.code() || verdict.rank() != seen.rank()) {
         return accuse(fmt::format("verdicts on {} differ: {} ({}); {} ({})", communicator,
                                   first->whereabouts(), verdict.message(), each.rank->whereabouts(),
@@ -290,6 +335,49 @@ void Simulation::judge_refused() {
   for (const Seat& each : seats_) {
     if (is_judged(each) && each.rank->is_refused() && !guilty.contains(each.rank->rank())) {
       return accuse("a survivor is left out: " + each.rank->whereabouts());
+    }
+  }
+}
+
+bool Simulation::may_have_arbiter(Rank rank) const {
+  const Fault* const partition = lasting_partition(c_);
+  if (partition == nullptr) return true;
+  const auto is_beside = [&](Rank holder) {
+    return is_inside(*partition, holder) == is_inside(*partition, rank);
+  };
+  const std::vector<Rank>& standbys = control_.standbys();
+  return is_beside(0) || std::any_of(standbys.begin(), standbys.end(), is_beside);
+}
+
+// Of two parts that do not hear each other the right one goes on, if any, and the other one hears
+// why it may not. Where somebody dies as well it depends on who has heard of that.
+void Simulation::judge_partition() {
+  const Fault* const partition = lasting_partition(c_);
+  if (partition == nullptr || c_.faults.size() > 1 || !can_shrink(c_)) return;
+  rendezvous::Parts parts;
+  bool have_all_tried = true;
+  const bool zero_is_inside = is_inside(*partition, 0);
+  for (Rank rank = 0; rank < c_.ranks; ++rank) {
+    const SimulatedRank& its = *seat(rank).rank;
+    (is_inside(*partition, rank) == zero_is_inside ? parts.here : parts.elsewhere).insert(rank);
+    have_all_tried = have_all_tried && (its.is_refused() || !its.shrunk().empty());
+  }
+  if (!have_all_tried || parts.elsewhere.empty()) return;
+  const bool is_of_zero = rendezvous::may_go_on(parts);
+  const std::set<Rank>& right = is_of_zero ? parts.here : parts.elsewhere;
+  for (const Seat& each : seats_) {
+    const SimulatedRank& its = *each.rank;
+    const bool is_right = right.contains(its.rank());
+    if (!is_right && !its.shrunk().empty()) {
+      return accuse("the wrong part goes on: " + its.whereabouts());
+    }
+    if (!is_right && its.refusal().code() != ErrorCode::kPartitioned) {
+      return accuse("a part that may not go on is told something else: " + its.refusal().message() +
+                    "; " + its.whereabouts());
+    }
+    if (is_right && may_have_arbiter(its.rank()) && its.shrunk().empty()) {
+      return accuse("the part that may does not go on: " + its.refusal().message() + "; " +
+                    its.whereabouts());
     }
   }
 }

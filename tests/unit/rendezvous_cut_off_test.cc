@@ -70,9 +70,10 @@ TEST(ACutOffArbiter, SaysSoAndNamesNobodyElse) {
   expect_one_world(outcomes);
   for (Wire& wire : wires) wire.hold();
   const FailureDecision decision = await_decision(outcomes[0].client.get());
-  EXPECT_EQ(decision.code, ErrorCode::kRankFailed);
+  EXPECT_EQ(decision.code, ErrorCode::kPartitioned);
   EXPECT_EQ(decision.failed_rank, 0) << decision.message;
-  EXPECT_THAT(decision.message, HasSubstr("is cut off: nothing was heard of ranks 1 and 2"));
+  EXPECT_THAT(decision.message, HasSubstr("rank 0 is cut off: it hears rank 0, 1 of 3"));
+  EXPECT_THAT(decision.message, HasSubstr("and not ranks 1 and 2"));
   leave_all(&outcomes);
 }
 
@@ -88,7 +89,7 @@ TEST(ACutOffRank, IsNamedByAllAndByItself) {
   for (const Rank rank : {0, 1, 2}) {
     const FailureDecision decision =
         await_decision(outcomes[static_cast<std::size_t>(rank)].client.get());
-    EXPECT_EQ(decision.code, ErrorCode::kRankFailed);
+    EXPECT_EQ(decision.code, rank == 2 ? ErrorCode::kPartitioned : ErrorCode::kRankFailed);
     EXPECT_EQ(decision.failed_rank, 2) << decision.message;
     EXPECT_THAT(decision.message, HasSubstr(rank == 2 ? "is cut off" : "is silent"));
   }

@@ -55,7 +55,7 @@ TEST(Silence, ForgetsWhoLeft) {
   EXPECT_THAT(wake_until(&silence, &now, kFirstLook + 2 * kSilenceLimit), IsEmpty());
 }
 
-TEST(Silence, ABeatIsDueThreeTimesALimit) {
+TEST(Silence, ABeatIsDueSixTimesALimit) {
   Silence silence(kSilenceLimit, kFirstLook);
   silence.on_heard(1, kFirstLook);
   int beats = 0;
@@ -64,7 +64,7 @@ TEST(Silence, ABeatIsDueThreeTimesALimit) {
     silence.on_wake(now);
     beats += silence.take_beat(now);
   }
-  EXPECT_EQ(beats, 3);
+  EXPECT_EQ(beats, 6);
 }
 
 // Both sides were stopped, for as long as it may be, at the worst moment: just before each would
@@ -74,7 +74,7 @@ TEST(Silence, AnyPauseOfTheWholeJobSuspectsNobody) {
     Silence silence(kSilenceLimit, kFirstLook);
     silence.on_heard(1, kFirstLook);
     TimePoint now = kFirstLook;
-    wake_until(&silence, &now, kFirstLook + kSilenceLimit / 3 - milliseconds(1));
+    wake_until(&silence, &now, kFirstLook + kSilenceLimit / 6 - milliseconds(1));
     now += pause;
     silence.on_wake(now);
     EXPECT_THAT(silence.take_silent(now), IsEmpty()) << pause.count() << " ms";

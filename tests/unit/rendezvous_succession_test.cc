@@ -74,17 +74,6 @@ TEST(Succession, NamesOnceWhoDidNotComeInTime) {
   EXPECT_EQ(succession.next_due(), kNever);
 }
 
-TEST(Succession, IsThatOfTheGreaterPartOrOfTheHalfWithTheLowestRank) {
-  const std::set<Rank> here{1, 4, 5};
-  EXPECT_TRUE(is_greater_part(here, {}));
-  EXPECT_TRUE(is_greater_part(here, {2, 3}));
-  EXPECT_TRUE(is_greater_part(here, {2, 3, 6}));  // rank 1 is here
-  EXPECT_FALSE(is_greater_part(here, {2, 3, 6, 7}));
-  EXPECT_FALSE(is_greater_part({2, 4}, {1, 5}));
-  EXPECT_TRUE(is_greater_part({2, 4}, {5}));
-  EXPECT_FALSE(is_greater_part({}, {5}));
-}
-
 TEST(JobRecord, OfARankThatWasStoppedTriesTheOthersFirst) {
   const World world = world_of_standbys(1, 5);
   JobRecord record(world.members, world.rank, world.job_id);

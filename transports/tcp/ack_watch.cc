@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace unisono::tcp {
 namespace {
@@ -14,6 +15,8 @@ using std::chrono::milliseconds;
 
 // After a longer pause nobody knows what happened in it.
 constexpr milliseconds kLookEveryMax{500};
+// An answer takes a round trip, and so much more at most.
+constexpr milliseconds kAnswersWithin{100};
 
 }  // namespace
 
@@ -22,13 +25,19 @@ bool AckWatch::is_dead(int fd, TimePoint now, Duration patience) {
   looked_ = now;
   tcp_info info{};
   socklen_t bytes = sizeof info;
-  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 || info.tcpi_unacked == 0) {
+  // What has no way out of this host at all is probed for, as is a window that is closed.
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
+      (info.tcpi_unacked == 0 && info.tcpi_probes == 0)) {
     since_ = kNever;
     return false;
   }
   const TimePoint heard = now - milliseconds(info.tcpi_last_ack_recv);
   since_ = paused || since_ == kNever ? now : std::max(since_, heard);
-  return now - since_ >= patience;
+  const unsigned repeats = info.tcpi_retransmits + info.tcpi_probes;
+  if (std::exchange(repeats_, repeats) != repeats) repeated_ = now;
+  const Duration answer = kAnswersWithin + std::chrono::microseconds(info.tcpi_rtt);
+  const bool was_tried = repeats_ > 0 && repeated_ >= since_ + patience * 3 / 4;
+  return was_tried && now - repeated_ >= answer && now - since_ >= patience;
 }
 
 }  // namespace unisono::tcp

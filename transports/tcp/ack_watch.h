@@ -12,13 +12,19 @@ namespace unisono::tcp {
 
 class AckWatch {
  public:
-  /// Looks at the connection; true once nothing was acknowledged for `patience` and something was
-  /// to be all the time. Who looks less than twice a second sees nothing. False for other sockets.
+  /// Looks at the connection; true once nothing was acknowledged for `patience`, and something was
+  /// to be all the time and was sent again in the last quarter of it, or after: a network that is
+  /// back before answers that. Who looks less than twice a second sees nothing. False for other
+  /// sockets.
   bool is_dead(int fd, TimePoint now, Duration patience);
+  /// How long nothing has been acknowledged; of one that is dead.
+  Duration unacknowledged(TimePoint now) const { return now - since_; }
 
  private:
   TimePoint looked_ = TimePoint::min();
   TimePoint since_ = kNever;  // something is to be acknowledged, and nothing was
+  unsigned repeats_ = 0;      // of the first that is not acknowledged
+  TimePoint repeated_ = TimePoint::min();
 };
 
 }  // namespace unisono::tcp

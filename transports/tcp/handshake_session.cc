@@ -15,6 +15,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/network.h"
 #include "transports/frame.h"
 
 namespace unisono::tcp {
@@ -116,6 +117,7 @@ void prepare_socket(int fd, int send_buffer_bytes, int receive_buffer_bytes) {
   const int one = 1;
   // These fail on UNIX sockets, which have neither delay nor wire.
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  bound_retransmission_pause(fd);
   // A connection may be idle for hours: beside RDMA, or while ranks compute.
   const int idle_s = 60, interval_s = 10, probes = 6;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);

@@ -188,10 +188,10 @@ void PeerLink::end(const Status& cause, FrameSink& sink) {
 void PeerLink::look_for_silence(TimePoint now, Duration patience, FrameSink& sink) {
   for (const auto& stream : streams_) {
     if (!stream->is_dead(now, patience)) continue;
-    const double seconds = std::chrono::duration<double>(patience).count();
+    const double seconds = std::chrono::duration<double>(stream->unacknowledged(now)).count();
     return end({ErrorCode::kRankFailed,
                 fmt::format("the connection to rank {} ({}) is dead: its host has acknowledged "
-                            "nothing for {:g} s; see whether the network between both is up",
+                            "nothing for {:.1f} s; see whether the network between both is up",
                             peer_, stream->remote(), seconds),
                 peer_},
                sink);

@@ -74,6 +74,8 @@ class Stream {
   bool is_dead(TimePoint now, Duration patience) {
     return attached() && !finished_ && acknowledgements_.is_dead(fd_.get(), now, patience);
   }
+  /// How long that is so, of one that is dead.
+  Duration unacknowledged(TimePoint now) const { return acknowledgements_.unacknowledged(now); }
   /// Why, once finished() without goodbye or after a failed send. Never ok.
   Status failure(Rank peer) const;
 

@@ -298,7 +298,9 @@ void StreamTransport::forget_ended() {
 }
 
 void StreamTransport::look_for_silence(FrameSink& sink) {
-  if (options_.family != StreamOptions::Family::kTcp) return;
+  const bool is_watched = options_.family == StreamOptions::Family::kTcp &&
+                          options_.unacknowledged_max > Duration::zero();
+  if (!is_watched) return;
   if (connector_polled_ - silence_looked_for_ < kLookForSilenceEvery) return;
   silence_looked_for_ = connector_polled_;
   for (PeerLink* each : active_) {

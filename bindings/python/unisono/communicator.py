@@ -125,7 +125,8 @@ class Communicator(Collectives, PointToPoint, ObjectStreams, Closing):
         """Going on after a failure: the ranks that are left agree on who they are and form a
         communicator in the order that they have here. All of them call it; dead ranks are left
         out, and those that do not call it within so many seconds of the first. Who the others go
-        on without is told why, by the exception. This one has failed; close it."""
+        on without is told why, by the exception: ``Partitioned`` where it hears too few of the
+        others. This one has failed; close it."""
         return Communicator(self._outside_groups.shrink(timeout))
 
     def grow(

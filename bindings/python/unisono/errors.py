@@ -27,6 +27,7 @@ class ErrorCode(enum.IntEnum):
     NOT_MEMBER = 13
     CLOSED = 14
     CORRUPTED = 15
+    PARTITIONED = 16
 
 
 class Error(Exception):
@@ -139,6 +140,12 @@ class DataCorrupted(Error):
     code = ErrorCode.CORRUPTED
 
 
+class Partitioned(Error):
+    """This rank hears too few of the others, which may go on without it; ``shrink()`` will not."""
+
+    code = ErrorCode.PARTITIONED
+
+
 _CLASSES: Dict[ErrorCode, Type[Error]] = {
     kind.code: kind
     for kind in (
@@ -157,6 +164,7 @@ _CLASSES: Dict[ErrorCode, Type[Error]] = {
         NotMember,
         Closed,
         DataCorrupted,
+        Partitioned,
     )
 }
 

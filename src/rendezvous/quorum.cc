@@ -1,0 +1,55 @@
+#include "rendezvous/quorum.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "rendezvous/rank_text.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+std::string text_of(const std::set<Rank>& ranks) {
+  return ranks_text(std::vector<Rank>(ranks.begin(), ranks.end()));
+}
+
+}  // namespace
+
+bool may_go_on(const Parts& parts) {
+  const auto& [here, elsewhere] = parts;
+  if (here.size() != elsewhere.size()) return here.size() > elsewhere.size();
+  return !here.empty() && *here.begin() < *elsewhere.begin();
+}
+
+Status partitioned(Rank rank, const Parts& parts) {
+  const auto& [here, elsewhere] = parts;
+  return {ErrorCode::kPartitioned,
+          fmt::format("rank {} is cut off: it hears {}, {} of {} that may live, and not {}; only "
+                      "more than half go on, or the half with the lowest rank, and these may; see "
+                      "whether the network between the hosts is up, then let this rank rejoin them "
+                      "or start the job anew",
+                      rank, text_of(here), here.size(), here.size() + elsewhere.size(),
+                      text_of(elsewhere)),
+          rank};
+}
+
+Parts parts_of(const std::set<Rank>& members, const std::set<Rank>& survivors,
+               const Evidence& evidence, TimePoint now) {
+  std::set<HostKey> hosts;
+  for (const Rank rank : survivors) hosts.insert(evidence.host_of(rank));
+  Parts parts;
+  for (const Rank rank : members) {
+    if (survivors.contains(rank)) {
+      parts.here.insert(rank);
+    } else if (evidence.has_ended(rank)) {
+      continue;
+    } else if (evidence.hears(rank, now)) {
+      parts.here.insert(rank);
+    } else if (!hosts.contains(evidence.host_of(rank))) {
+      parts.elsewhere.insert(rank);
+    }
+  }
+  return parts;
+}
+
+}  // namespace unisono::rendezvous

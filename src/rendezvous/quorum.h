@@ -1,0 +1,40 @@
+// Which part of the ranks goes on where some do not hear others: more than half of those that may
+// live, or at exactly half the part with the lowest rank of these. Silence is no proof of death,
+// and so two parts that do not hear each other never both go on. Values only; safe from any thread.
+#pragma once
+
+#include <cstdint>
+#include <set>
+
+#include "base/clock.h"
+#include "rendezvous/peer_information.h"
+#include "unisono/error.h"
+
+namespace unisono::rendezvous {
+
+struct Parts {
+  std::set<Rank> here;       ///< go on together, or are heard by those
+  std::set<Rank> elsewhere;  ///< are not heard, and may live
+};
+
+bool may_go_on(const Parts& parts);
+/// kPartitioned, of the part of `rank`: whom it hears, whom not, and what to do.
+Status partitioned(Rank rank, const Parts& parts);
+
+/// What an arbiter knows of the ranks of its job.
+class Evidence {
+ public:
+  virtual ~Evidence() = default;
+  /// The kernel has ended its connections, or it said goodbye.
+  virtual bool has_ended(Rank rank) const = 0;
+  virtual bool hears(Rank rank, TimePoint now) const = 0;
+  /// Between processes of a host there is no partition: one that is not heard is stopped.
+  virtual HostKey host_of(Rank rank) const = 0;
+};
+
+/// Of the members of a communicator, where `survivors` are about to go on. Those that have ended,
+/// and those that are stopped beside a survivor, do not count.
+Parts parts_of(const std::set<Rank>& members, const std::set<Rank>& survivors,
+               const Evidence& evidence, TimePoint now);
+
+}  // namespace unisono::rendezvous
