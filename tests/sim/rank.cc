@@ -6,22 +6,19 @@
 
 #include "base/communicator_id.h"
 #include "base/grace_periods.h"
-#include "rendezvous/shrink_agreements.h"
 
 namespace unisono::sim {
 namespace {
 
-using rendezvous::ShrinkMessage;
-using rendezvous::ShrinkStep;
+using rendezvous::Survivor;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr std::size_t kScratchBytes = 1 << 26;
 constexpr milliseconds kCallTimeout{10'000};
 constexpr milliseconds kPatience{4'000};  // of who shrinks
-// As runtime.cc and shrink.cc have them.
+// As runtime.cc has them.
 constexpr Duration kDrainLimit = seconds(2), kDrainLimitOfFailure = milliseconds(100);
-constexpr Duration kAnswerTime = seconds(10);
 // A rank that has not gone on stays until the others can have heard of it.
 constexpr Duration kStaysAfterFailure = seconds(5);
 constexpr Duration kTendEveryMin = milliseconds(1), kTendEveryMax = milliseconds(50);
@@ -40,6 +37,11 @@ Operation meeting_call() {
   barrier.what.collective = Collective::kBarrier;
   barrier.what.options.algorithm = "dissemination";
   return barrier;
+}
+
+Status in_world_ranks(const SimulatedCommunicator& communicator, const Status& cause) {
+  if (cause.rank() < 0) return cause;
+  return Status(cause.code(), cause.message(), communicator.members().world_rank(cause.rank()));
 }
 
 }  // namespace
@@ -119,9 +121,7 @@ void SimulatedRank::look_around() {
 }
 
 void SimulatedRank::note_failure(const SimulatedCommunicator& communicator, const Status& cause) {
-  const Members& members = communicator.members();
-  const Rank world_rank = cause.rank() < 0 ? -1 : members.world_rank(cause.rank());
-  failures_.push_back({members.id(), Status(cause.code(), cause.message(), world_rank),
+  failures_.push_back({communicator.members().id(), in_world_ranks(communicator, cause),
                        around_.arbiter.is_lost() && state_ != State::kLeft});
 }
 
@@ -138,74 +138,52 @@ void SimulatedRank::begin_to_shrink() {
     return linger(kStaysAfterFailure + random_.up_to(seconds(1)));
   }
   state_ = State::kShrinking;
-  shrinking_ = Shrinking{.asks_at = now() + random_.of_any_scale_up_to(milliseconds(300)),
-                         .lost_at = kNever};
+  const Members& members = current().members();
+  shrinking_.emplace(
+      Shrinking{{around_.arbiter, members.id(), members.sorted_world_ranks(), kPatience},
+                now() + random_.of_any_scale_up_to(milliseconds(300))});
   around_.wake_in(shrinking_->asks_at - now());
-}
-
-void SimulatedRank::say_shrink(ShrinkStep step, std::uint32_t id, const Status& why) {
-  const bool is_about_all = step == ShrinkStep::kAsk || step == ShrinkStep::kLeaves;
-  around_.arbiter.say_shrink(
-      {step, current().members().id(), id, step == ShrinkStep::kAsk ? kPatience : milliseconds(0),
-       is_about_all ? current().members().sorted_world_ranks() : std::vector<Rank>(), why});
 }
 
 // As shrink.cc does, but that it waits for nothing here.
 void SimulatedRank::shrink() {
   if (now() < shrinking_->asks_at) return;
-  if (!shrinking_->has_asked) {
-    shrinking_->has_asked = true;
+  Survivor& survivor = shrinking_->survivor;
+  if (!std::exchange(shrinking_->has_asked, true)) {
     news_.forget_shrink_words(current().members().id());
-    shrinking_->lost_at = now() + kPatience + rendezvous::kSuspectTime + kAnswerTime;
-    say_shrink(ShrinkStep::kAsk, 0);
-    around_.wake_in(shrinking_->lost_at - now());
+    survivor.ask(now());
   }
-  const auto word = news_.take_shrink_word(current().members().id());
-  if (word) on_word(*word);
-  if (!shrinking_) return;
-  if (SimulatedCommunicator* const meeting = shrinking_->meeting) {
-    meeting->start_calls();
-    if (!meeting->failure().ok() && shrinking_->cannot_at == kNever && !shrinking_->is_ready) {
-      shrinking_->cannot_at = now() + grace::kDecision;
-      around_.wake_in(grace::kDecision);
-    } else if (meeting->has_made_all_calls() && !shrinking_->is_ready) {
-      shrinking_->is_ready = true;
-      say_shrink(ShrinkStep::kReady, shrinking_->id);
-    }
+  if (shrinking_->is_forming) look_at_meeting();
+  if (shrinking_->is_forming) return;
+  switch (survivor.advance(news_.take_shrink_word(current().members().id()), now())) {
+    case Survivor::Task::kForm:
+      return form(survivor.id(), survivor.survivors());
+    case Survivor::Task::kUse:
+      return go_on();
+    case Survivor::Task::kGoAlone:
+      form(communicator_id(next_number_++, rank_, around_.c.ranks), {rank_});
+      return go_on();
+    case Survivor::Task::kStop:
+      return end_refused();
+    case Survivor::Task::kWait:
+      if (survivor.next_due() != kNever) around_.wake_in(survivor.next_due() - now());
   }
-  if (now() >= shrinking_->cannot_at) {
-    shrinking_->cannot_at = kNever;
-    shrinking_->is_ready = true;  // said
-    say_shrink(ShrinkStep::kCannot, shrinking_->id, failures_.back().failure);
-  }
-  if (around_.arbiter.is_lost() || now() >= shrinking_->lost_at) end_shrinking(true);
 }
 
-void SimulatedRank::on_word(const ShrinkMessage& word) {
-  switch (word.step) {
-    case ShrinkStep::kForm: {
-      drop_meeting();
-      give_up_dead();
-      shrinking_->id = word.id;
-      shrinking_->is_ready = false;
-      shrinking_->cannot_at = kNever;
-      if (!std::binary_search(word.members.begin(), word.members.end(), rank_)) {
-        return around_.accuse(whereabouts() + ": is to make a communicator that it is not in");
-      }
-      shrinking_->meeting = &make_communicator(word.id, word.members, {meeting_call()});
-      shrinking_->lost_at = now() + kPatience + rendezvous::kSuspectTime + kAnswerTime;
-      return around_.wake_in(shrinking_->lost_at - now());
-    }
-    case ShrinkStep::kRefused:
-      drop_meeting();
-      return end_shrinking(true);
-    case ShrinkStep::kDone:
-      if (word.id != shrinking_->id || shrinking_->meeting == nullptr) return;
-      if (!shrinking_->is_ready) around_.accuse(whereabouts() + ": hears that it is done");
-      return end_shrinking(false);
-    default:
-      return around_.accuse(whereabouts() + ": hears what no arbiter says");
-  }
+void SimulatedRank::form(std::uint32_t id, std::vector<Rank> survivors) {
+  drop_meeting();
+  give_up_dead();
+  shrinking_->meeting = &make_communicator(id, std::move(survivors), {meeting_call()});
+  shrinking_->is_forming = true;
+  around_.wake_in(Duration::zero());
+}
+
+void SimulatedRank::look_at_meeting() {
+  SimulatedCommunicator& meeting = *shrinking_->meeting;
+  meeting.start_calls();
+  if (meeting.failure().ok() && !meeting.has_made_all_calls()) return;
+  shrinking_->is_forming = false;
+  shrinking_->survivor.on_formed(in_world_ranks(meeting, meeting.failure()), now());
 }
 
 void SimulatedRank::close(SimulatedCommunicator* communicator) {
@@ -223,13 +201,14 @@ void SimulatedRank::drop_meeting() {
   shrinking_->meeting = nullptr;
 }
 
-void SimulatedRank::end_shrinking(bool refused) {
-  if (refused) {
-    drop_meeting();
-    shrinking_.reset();
-    is_refused_ = true;
-    return linger(kStaysAfterFailure + random_.up_to(seconds(1)));
-  }
+void SimulatedRank::end_refused() {
+  drop_meeting();
+  shrinking_.reset();
+  is_refused_ = true;
+  linger(kStaysAfterFailure + random_.up_to(seconds(1)));
+}
+
+void SimulatedRank::go_on() {
   SimulatedCommunicator& made = *shrinking_->meeting;
   shrunk_.push_back({current().members().id(), made.members().id(), made.members().world_ranks()});
   made.add_calls(adapted_to(around_.c, made.members().size()).operations);
@@ -249,7 +228,14 @@ void SimulatedRank::linger(Duration wait) {
 
 void SimulatedRank::drain() {
   state_ = State::kDraining;
-  if (!current().failure().ok()) say_shrink(ShrinkStep::kLeaves, 0);
+  if (!current().failure().ok()) {
+    around_.arbiter.say_shrink({rendezvous::ShrinkStep::kLeaves,
+                                current().members().id(),
+                                0,
+                                {},
+                                current().members().sorted_world_ranks(),
+                                {}});
+  }
   drains_until_ = now() + (current().failure().ok() ? kDrainLimit : kDrainLimitOfFailure);
   around_.wake_in(drains_until_ - now());
   for (const auto& communicator : communicators_) close(communicator.get());
@@ -283,7 +269,8 @@ void SimulatedRank::leave() {
 std::string SimulatedRank::whereabouts() const {
   std::string text = "rank " + std::to_string(rank_) + " ";
   if (state_ == State::kShrinking) {
-    text += shrinking_->id == 0 ? "waits to go on" : "makes " + std::to_string(shrinking_->id);
+    const std::uint32_t id = shrinking_->survivor.id();
+    text += id == 0 ? "waits to go on" : "makes " + std::to_string(id);
     if (shrinking_->meeting != nullptr) text += " and " + shrinking_->meeting->whereabouts();
     return text + " after it " + current().whereabouts();
   }

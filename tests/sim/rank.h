@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/job_news.h"
+#include "rendezvous/survivor.h"
 #include "tests/sim/communicator.h"
 #include "tests/sim/control_client.h"
 #include "tests/sim/fabric.h"
@@ -74,12 +75,11 @@ class SimulatedRank final : private WatchedJob {
   };
   /// The way to the communicator of the survivors.
   struct Shrinking {
-    TimePoint asks_at, lost_at;
+    rendezvous::Survivor survivor;
+    TimePoint asks_at;
     bool has_asked = false;
-    std::uint32_t id = 0;  // of the attempt
     SimulatedCommunicator* meeting = nullptr;
-    bool is_ready = false;
-    TimePoint cannot_at = kNever;  // make it
+    bool is_forming = false;  // it; nothing else is heard meanwhile
   };
 
   void look_around();
@@ -89,12 +89,13 @@ class SimulatedRank final : private WatchedJob {
   SimulatedCommunicator& current() const { return *current_; }
   void begin_to_shrink();
   void shrink();
-  void on_word(const rendezvous::ShrinkMessage& word);
-  void say_shrink(rendezvous::ShrinkStep step, std::uint32_t id, const Status& why = Status());
+  void form(std::uint32_t id, std::vector<Rank> survivors);
+  void look_at_meeting();
   void close(SimulatedCommunicator* communicator);
   void give_up_dead();
   void drop_meeting();
-  void end_shrinking(bool refused);
+  void go_on();
+  void end_refused();
   void linger(Duration wait);
   void drain();
   void leave();
@@ -125,6 +126,7 @@ class SimulatedRank final : private WatchedJob {
   std::optional<Shrinking> shrinking_;
   std::vector<Seen> failures_;
   std::vector<Shrunk> shrunk_;
+  std::uint32_t next_number_ = 2;  // of communicators that it names; the first is the world's
   bool is_refused_ = false;
   TimePoint leaves_at_ = kNever, drains_until_ = kNever;
   TimePoint next_tend_{};
