@@ -73,15 +73,15 @@ SimulatedCommunicator& SimulatedRank::make_communicator(std::uint32_t id, std::v
       .engine = engine_,
       .scratch = scratch_,
       .job = *this,
+      .news = news_,
       .arbiter = around_.arbiter,
-      .catch_up = [this] { news_.catch_up(); },
       .on_failed = [this](SimulatedCommunicator& failed,
                           const Status& cause) { note_failure(failed, cause); },
       .wake_in = around_.wake_in,
       .accuse = around_.accuse};
   communicators_.push_back(std::make_unique<SimulatedCommunicator>(
       id, std::move(members), rank_, std::move(operations), around_.c, random_.next(), around));
-  news_.add(*communicators_.back());
+  communicators_.back()->enlist();
   return *communicators_.back();
 }
 
@@ -186,18 +186,12 @@ void SimulatedRank::look_at_meeting() {
   shrinking_->survivor.on_formed(in_world_ranks(meeting, meeting.failure()), now());
 }
 
-void SimulatedRank::close(SimulatedCommunicator* communicator) {
-  if (communicator->is_closed()) return;
-  communicator->close();
-  news_.remove(*communicator);
-}
-
 void SimulatedRank::give_up_dead() {
   for (const Rank rank : news_.dead()) engine_.messenger().give_up(rank);
 }
 
 void SimulatedRank::drop_meeting() {
-  if (shrinking_->meeting != nullptr) close(shrinking_->meeting);
+  if (shrinking_->meeting != nullptr) shrinking_->meeting->close();
   shrinking_->meeting = nullptr;
 }
 
@@ -228,17 +222,9 @@ void SimulatedRank::linger(Duration wait) {
 
 void SimulatedRank::drain() {
   state_ = State::kDraining;
-  if (!current().failure().ok()) {
-    around_.arbiter.say_shrink({rendezvous::ShrinkStep::kLeaves,
-                                current().members().id(),
-                                0,
-                                {},
-                                current().members().sorted_world_ranks(),
-                                {}});
-  }
   drains_until_ = now() + (current().failure().ok() ? kDrainLimit : kDrainLimitOfFailure);
   around_.wake_in(drains_until_ - now());
-  for (const auto& communicator : communicators_) close(communicator.get());
+  for (const auto& communicator : communicators_) communicator->close();
   give_up_dead();
 }
 

@@ -91,7 +91,6 @@ class SimulatedRank final : private WatchedJob {
   void shrink();
   void form(std::uint32_t id, std::vector<Rank> survivors);
   void look_at_meeting();
-  void close(SimulatedCommunicator* communicator);
   void give_up_dead();
   void drop_meeting();
   void go_on();
