@@ -17,8 +17,6 @@ using std::chrono::seconds;
 constexpr std::size_t kScratchBytes = 1 << 26;
 constexpr milliseconds kCallTimeout{10'000};
 constexpr milliseconds kPatience{4'000};  // of who shrinks
-// As runtime.cc has them.
-constexpr Duration kDrainLimit = seconds(2), kDrainLimitOfFailure = milliseconds(100);
 // A rank that has not gone on stays until the others can have heard of it.
 constexpr Duration kStaysAfterFailure = seconds(5);
 constexpr Duration kTendEveryMin = milliseconds(1), kTendEveryMax = milliseconds(50);
@@ -222,8 +220,7 @@ void SimulatedRank::linger(Duration wait) {
 
 void SimulatedRank::drain() {
   state_ = State::kDraining;
-  drains_until_ = now() + (current().failure().ok() ? kDrainLimit : kDrainLimitOfFailure);
-  around_.wake_in(drains_until_ - now());
+  drain_.emplace(current().failure().ok(), now());
   for (const auto& communicator : communicators_) communicator->close();
   give_up_dead();
 }
@@ -232,7 +229,7 @@ void SimulatedRank::leave() {
   const bool has_unsent = engine_.messenger().has_unsent();
   // A client that looks for the arbiter waits for it to say goodbye.
   const bool waits = has_unsent || around_.client.is_seeking();
-  if (waits && now() < drains_until_) return;
+  if (waits && drain_->goes_on(now())) return around_.wake_in(Drain::kLookMax / 2);
   if (culprits(around_.c).empty() && has_unsent) {
     around_.accuse(whereabouts() + ": what was sent did not go out");
   }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/drain.h"
 #include "comm/job_news.h"
 #include "rendezvous/survivor.h"
 #include "tests/sim/communicator.h"
@@ -127,7 +128,8 @@ class SimulatedRank final : private WatchedJob {
   std::vector<Shrunk> shrunk_;
   std::uint32_t next_number_ = 2;  // of communicators that it names; the first is the world's
   bool is_refused_ = false;
-  TimePoint leaves_at_ = kNever, drains_until_ = kNever;
+  TimePoint leaves_at_ = kNever;
+  std::optional<Drain> drain_;
   TimePoint next_tend_{};
   Duration tend_every_{};
 };
