@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "tests/collective/collective_case.h"
+#include "tests/sim/messages.h"
 
 namespace unisono::sim {
 
@@ -31,9 +32,12 @@ struct Network {
 };
 
 struct Operation {
-  test::CollectiveCase what;
-  int chunks = 1;        ///< of a block
-  bool differs = false;  ///< from what the others call: there is no right result
+  test::CollectiveCase what;  ///< of messages: type, count and root
+  Exchange exchange = {};     ///< of messages
+  int chunks = 1;             ///< of a block
+  bool differs = false;       ///< from what the others call: there is no right result
+
+  bool is_exchange() const { return exchange.messages > 0; }
 };
 
 struct Fault {
@@ -88,6 +92,7 @@ bool can_shrink(const Case& c);
 Case adapted_to(Case c, int ranks);
 /// Cases with less in them, the smallest first.
 std::vector<Case> smaller(const Case& c);
+std::string describe(const Operation& operation);
 std::string describe(const Case& c);
 
 }  // namespace unisono::sim

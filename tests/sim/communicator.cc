@@ -58,45 +58,86 @@ SimulatedCommunicator::SimulatedCommunicator(std::uint32_t id, std::vector<Rank>
                           Members(id, members, place_of(world_rank, members)),
                           circumstances(static_cast<int>(members.size())), nullptr),
       surroundings_(around),
-      operations_(std::move(operations)),
       computes_(c.computes),
       random_(seed),
       at_once_(1 + random_.below(static_cast<std::uint64_t>(c.at_once))) {
+  add_calls(operations);
   computes_until_ = now() + random_.of_any_scale_up_to(computes_);
+}
+
+void SimulatedCommunicator::add_calls(const std::vector<Operation>& operations) {
+  for (const Operation& operation : operations) {
+    const std::size_t number = operations_.size();
+    operations_.push_back(operation);
+    if (!operation.is_exchange()) {
+      calls_.push_back({number});
+      continue;
+    }
+    for (const Message& message :
+         messages_of(operation.exchange, operation.what.root, number, rank(), size())) {
+      calls_.push_back({number, message});
+    }
+  }
 }
 
 void SimulatedCommunicator::start_calls() {
   drop_ended();
-  while (usable().ok() && next_call_ < operations_.size() && running_.size() < at_once_) {
+  while (usable().ok() && next_call_ < calls_.size() && running_.size() < at_once_) {
     if (now() < computes_until_) return surroundings_.wake_in(computes_until_ - now());
-    start_call(next_call_++);
+    start_call(calls_[next_call_++]);
     drop_ended();
     computes_until_ = now() + random_.of_any_scale_up_to(computes_);
   }
 }
 
-// As CommunicatorState::start(), but that the case says what runs the call.
-void SimulatedCommunicator::start_call(std::size_t number) {
-  const Operation& operation = operations_[number];
-  running_.push_back(std::make_unique<Running>());
+void SimulatedCommunicator::start_call(const PlannedCall& call) {
+  running_.push_back(std::make_unique<Running>(Running{.what = call}));
   Running& running = *running_.back();
-  running.number = number;
-  running.memory = std::make_unique<CallMemory>();
-  running.part = test::make_part(operation.what, rank(), size(), running.memory.get());
-  const Call call = running.part->call();
+  const Operation& operation = operations_[call.operation];
+  if (!call.message) {
+    running.part = test::make_part(operation.what, rank(), size(), running.memory.get());
+    return start_collective(running);
+  }
+  auto part = std::make_unique<MessagePart>(operation.what, operation.exchange, *call.message,
+                                            rank(), size(), *running.memory);
+  running.message = part.get();
+  running.part = std::move(part);
+  start_message(running);
+}
+
+// As CommunicatorState::start(), but that the case says what runs the call.
+void SimulatedCommunicator::start_collective(Running& running) {
+  const Operation& operation = operations_[running.what.operation];
   HostBackends::Checked checked;
-  const Status valid = check_call(call, rank(), size(), &checked.shape);
   algorithms::Choice choice;
   choice.algorithm = algorithms::find(operation.what.collective, operation.what.options.algorithm);
   choice.chunks = operation.chunks;
   checked.choice = choice;
-  detail::RequestState& request = *(running.request = &prepare(call));
+  start(running, checked);
+}
+
+void SimulatedCommunicator::start_message(Running& running) {
+  if (!operations_[running.what.operation].exchange.blocks) {
+    return start(running, HostBackends::Checked());
+  }
+  const Call& call = running.part->call();
+  running.request = begin_message(call, 1);
+  if (running.request != nullptr) return surroundings_.engine.start(*running.request);
+  running.message->note(call.peer, call.count * size_of(call.type));
+  judge(running, Status());
+}
+
+void SimulatedCommunicator::start(Running& running, const HostBackends::Checked& unchecked) {
+  HostBackends::Checked checked = unchecked;
+  const Call& call = running.part->call();
+  const Status valid = check_call(call, rank(), size(), &checked.shape);
+  detail::RequestState& request = prepare(call);
+  running.request = &request;
   const Result<unisono::Operation*> started =
       valid.ok() ? host_.start(request, checked) : Result<unisono::Operation*>(valid);
   if (!started) {
-    surroundings_.accuse(call_text(number) + " could not be started: " + started.error().message());
-    running_.pop_back();
-    return;
+    return surroundings_.accuse(call_text(running.what) +
+                                " could not be started: " + started.error().message());
   }
   surroundings_.engine.start(*note_begun(request, *started));
 }
@@ -105,11 +146,30 @@ void SimulatedCommunicator::on_over(detail::RequestState& request) {
   const auto found = std::find_if(running_.begin(), running_.end(),
                                   [&](const auto& each) { return each->request == &request; });
   Running& running = **found;
-  if (request.outcome.ok()) {
-    ++calls_done_;
-    const bool differs = operations_[running.number].differs;
-    const std::string wrong = differs ? "" : running.part->check();
-    if (!wrong.empty()) surroundings_.accuse(call_text(running.number) + ": " + wrong);
+  if (running.message != nullptr) {
+    const TaggedResult& result = request.at_peers().message.result();
+    running.message->note(members().find(result.peer), result.bytes);
+  }
+  judge(running, request.outcome);
+}
+
+void SimulatedCommunicator::judge(Running& running, const Status& outcome) {
+  const auto accuse = [&](const std::string& what) {
+    surroundings_.accuse(call_text(running.what) + ": " + what);
+  };
+  const bool is_refused = running.message != nullptr && running.message->is_refused();
+  if (outcome.ok() && is_refused) accuse("a message is taken that is longer than its room");
+  if (outcome.code() == ErrorCode::kInvalidArgument && !is_refused) accuse(outcome.message());
+  if (outcome.ok() && !is_refused) {
+    ++(running.message == nullptr ? calls_done_ : messages_done_);
+    const Operation& operation = operations_[running.what.operation];
+    const std::string wrong = operation.differs ? "" : running.part->check();
+    if (!wrong.empty()) accuse(wrong);
+    const bool is_of_any = running.message != nullptr && running.part->call().peer == kAnyRank &&
+                           operation.exchange.pattern == Exchange::Pattern::kToOne;
+    if (is_of_any && !heard_.insert({running.part->call().tag, running.message->source()}).second) {
+      accuse("a message comes twice");
+    }
   }
   running.memory->reuse();
 }
@@ -117,6 +177,7 @@ void SimulatedCommunicator::on_over(detail::RequestState& request) {
 // Calls that went well have nothing on its way to their buffers; of the others it shows later.
 void SimulatedCommunicator::drop_ended() {
   std::erase_if(running_, [&](auto& running) {
+    if (running->request == nullptr) return true;  // a message that was over at once
     detail::RequestState& request = *running->request;
     if (!request.done.load()) return false;
     if (!request.outcome.ok()) given_back_.push_back(std::move(running->memory));
@@ -136,10 +197,10 @@ void SimulatedCommunicator::close() {
   drop_ended();
 }
 
-std::string SimulatedCommunicator::call_text(std::size_t number) const {
+std::string SimulatedCommunicator::call_text(const PlannedCall& call) const {
   return "rank " + std::to_string(members().world_rank(rank())) + ", call " +
-         std::to_string(number) + " of communicator " + std::to_string(members().id()) + " (" +
-         test::describe(operations_[number].what) + ")";
+         std::to_string(call.operation) + " of communicator " + std::to_string(members().id()) +
+         " (" + describe(operations_[call.operation]) + ")";
 }
 
 std::string SimulatedCommunicator::whereabouts() const {
@@ -148,8 +209,11 @@ std::string SimulatedCommunicator::whereabouts() const {
   if (running_.empty()) return "computes before call " + std::to_string(next_call_);
   std::string text;
   for (const auto& running : running_) {
-    if (running->request->done.load()) continue;
-    text += (text.empty() ? "is in call " : ", ") + std::to_string(running->number) + " for";
+    if (running->request == nullptr || running->request->done.load()) continue;
+    text += (text.empty() ? "is in call " : ", ") + std::to_string(running->what.operation);
+    text += running->message == nullptr           ? " for"
+            : running->message->message().is_send ? " (send) for"
+                                                  : " (receive) for";
     std::vector<Rank> waits;
     running->request->operation->waiting_for(&waits);
     for (const Rank peer : waits) text += " " + std::to_string(peer);

@@ -6,7 +6,10 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/watched_communicator.h"
@@ -52,24 +55,30 @@ class SimulatedCommunicator final : public detail::WatchedCommunicator {
   SimulatedCommunicator(const SimulatedCommunicator&) = delete;
 
   /// Behind those that it has.
-  void add_calls(const std::vector<Operation>& operations) {
-    operations_.insert(operations_.end(), operations.begin(), operations.end());
-  }
+  void add_calls(const std::vector<Operation>& operations);
   void start_calls();
   void close();
 
   bool is_running() const { return !running_.empty(); }
-  bool has_made_all_calls() const { return next_call_ == operations_.size() && running_.empty(); }
+  bool has_made_all_calls() const { return next_call_ == calls_.size() && running_.empty(); }
+  /// Collectives, and sends and receives.
   int calls_done() const { return calls_done_; }
+  int messages_done() const { return messages_done_; }
   std::string whereabouts() const;
   /// Buffers that were given back with a failure are as their owner left them.
   bool are_buffers_untouched() const;
 
  private:
+  /// One call of an operation.
+  struct PlannedCall {
+    std::size_t operation;
+    std::optional<Message> message = {};  ///< none: a collective
+  };
   struct Running {
-    std::size_t number = 0;
-    std::unique_ptr<CallMemory> memory;
-    std::unique_ptr<test::CasePart> part;
+    PlannedCall what;
+    std::unique_ptr<CallMemory> memory = std::make_unique<CallMemory>();
+    std::unique_ptr<test::CasePart> part = {};
+    MessagePart* message = nullptr;  ///< the part, where it is one
     detail::RequestState* request = nullptr;
   };
 
@@ -78,19 +87,25 @@ class SimulatedCommunicator final : public detail::WatchedCommunicator {
   void on_failing(const Status& cause) override;
   void on_over(detail::RequestState& request) override;
 
-  void start_call(std::size_t number);
+  void start_call(const PlannedCall& call);
+  void start_collective(Running& running);
+  void start_message(Running& running);
+  void start(Running& running, const HostBackends::Checked& checked);
   void drop_ended();
-  std::string call_text(std::size_t number) const;
+  void judge(Running& running, const Status& outcome);
+  std::string call_text(const PlannedCall& call) const;
 
   const Surroundings surroundings_;
   std::vector<Operation> operations_;
+  std::vector<PlannedCall> calls_;
   const Duration computes_;
   Random random_;
   const std::size_t at_once_;
   std::vector<std::unique_ptr<Running>> running_;
   std::vector<std::unique_ptr<CallMemory>> given_back_;
   std::size_t next_call_ = 0;
-  int calls_done_ = 0;
+  int calls_done_ = 0, messages_done_ = 0;
+  std::set<std::pair<Tag, Rank>> heard_;  // of all that send to one rank, which named none
   TimePoint computes_until_{};
 };
 

@@ -129,6 +129,12 @@ int SimulatedRank::calls_done() const {
   return calls;
 }
 
+int SimulatedRank::messages_done() const {
+  int messages = 0;
+  for (const auto& communicator : communicators_) messages += communicator->messages_done();
+  return messages;
+}
+
 // ---- Going on with the survivors ----------------------------------------------------------------
 
 void SimulatedRank::begin_to_shrink() {

@@ -57,6 +57,7 @@ class SimulatedRank final : private WatchedJob {
   const std::vector<Shrunk>& shrunk() const { return shrunk_; }
   bool is_refused() const { return is_refused_; }
   int calls_done() const;
+  int messages_done() const;
   /// For people: where it is.
   std::string whereabouts() const;
 

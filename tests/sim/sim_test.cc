@@ -36,8 +36,43 @@ TEST(Simulation, EndsWithoutFailureWhereNothingBreaks) {
     const Case c = make_case(seed, {.ranks_max = 8, .with_faults = false});
     const Outcome outcome = run(c);
     EXPECT_THAT(outcome.wrong, IsEmpty());
-    EXPECT_EQ(outcome.calls_done, c.ranks * static_cast<int>(c.operations.size()));
+    const auto collectives =
+        std::count_if(c.operations.begin(), c.operations.end(),
+                      [](const Operation& operation) { return !operation.is_exchange(); });
+    EXPECT_EQ(outcome.calls_done, c.ranks * static_cast<int>(collectives));
   }
+}
+
+// Each of a message's two ends is one.
+TEST(Simulation, SendsAndReceives) {
+  Case c = make_case(7, {.ranks_min = 4, .ranks_max = 4, .with_faults = false});
+  c.operations.clear();
+  for (const bool blocks : {false, true}) {
+    for (const bool from_any : {false, true}) {
+      Operation pairs{.exchange = {.shift = 3, .messages = 2}};
+      pairs.exchange.blocks = blocks;
+      pairs.exchange.from_any = from_any;
+      pairs.what.count = 1000;
+      Operation to_one = pairs;
+      to_one.exchange.pattern = Exchange::Pattern::kToOne;
+      c.operations.push_back(pairs);
+      c.operations.push_back(to_one);
+    }
+  }
+  const Outcome outcome = run(c);
+  EXPECT_THAT(outcome.wrong, IsEmpty());
+  EXPECT_EQ(outcome.messages_done, 4 * (4 * 4 + 2 * 6));
+}
+
+TEST(Simulation, RefusesAMessageThatIsLongerThanItsRoom) {
+  Case c = make_case(7, {.ranks_min = 2, .ranks_max = 2, .with_faults = false});
+  Operation short_of_room{.exchange = {.shift = 1, .messages = 1, .more_room = -1}};
+  short_of_room.what.count = 2;
+  c.operations = {short_of_room, short_of_room};
+  const Outcome outcome = run(c);
+  EXPECT_THAT(outcome.wrong, IsEmpty());
+  EXPECT_EQ(outcome.messages_done, 4) << "the sends";
+  EXPECT_EQ(outcome.ranks_failed, 0);
 }
 
 TEST(Simulation, GoesOnWithTheSurvivors) {
@@ -53,6 +88,9 @@ TEST(Simulation, GoesOnWithTheSurvivors) {
 TEST(Simulation, NoticesAnUndueFailure) {
   // A stop that is too short to be a failure's cause, by its kind, and too long for a deadline.
   Case c = make_case(7, {.ranks_min = 4, .ranks_max = 4, .with_faults = false});
+  Operation barrier;
+  barrier.what.options.algorithm = "dissemination";
+  c.operations = {barrier};
   c.faults = {{.kind = Fault::Kind::kStop, .rank = 2, .lasts = std::chrono::seconds(30)}};
   EXPECT_THAT(run(c).wrong, HasSubstr("which did nothing"));
 }

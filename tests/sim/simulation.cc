@@ -183,6 +183,7 @@ Outcome Simulation::run() {
   Outcome outcome{.wrong = wrong_, .steps = schedule_.steps(), .took = schedule_.now() - began_};
   for (const Seat& each : seats_) {
     outcome.calls_done += each.rank->calls_done();
+    outcome.messages_done += each.rank->messages_done();
     outcome.ranks_failed += each.rank->failures().empty() ? 0 : 1;
     outcome.ranks_shrunk += each.rank->shrunk().empty() ? 0 : 1;
   }
@@ -224,7 +225,9 @@ void Simulation::judge_failures() {
            (seen.code() == ErrorCode::kTimeout ||
             (only_differs && seen.code() == ErrorCode::kMismatch))) ||
           // It knows for whom it waits, and nobody is left who knows for whom that one does.
-          (was_alone && seen.code() == ErrorCode::kTimeout && !guilty.empty());
+          (was_alone && seen.code() == ErrorCode::kTimeout && !guilty.empty()) ||
+          // Those that have gone on without it have left.
+          (was_alone && seen.code() == ErrorCode::kRankLeft && each.is_missed);
       if (!is_true) {
         return accuse(fmt::format("blames rank {}, which did nothing: {} ({})", seen.rank(),
                                   each.rank->whereabouts(), seen.message()));
@@ -238,8 +241,8 @@ void Simulation::judge_failures() {
         return accuse("a death is taken for a passed deadline: " + each.rank->whereabouts());
       }
       if (each.is_missed) continue;  // the job has gone on without it
-      // Who has nobody left to ask says that it was the other end.
-      if (links_broke && was_alone) continue;
+      // Who has nobody left to ask says that it was the other end, or for whom it waits.
+      if (was_alone && (links_broke || seen.code() == ErrorCode::kTimeout)) continue;
       const auto& [first, verdict] =
           told.try_emplace(communicator, each.rank.get(), seen).first->second;
       if (verdict.code() != seen.code() || verdict.rank() != seen.rank()) {
