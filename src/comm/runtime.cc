@@ -10,11 +10,11 @@
 #include <system_error>
 #include <thread>
 
+#include "base/drain.h"
 #include "base/grace_periods.h"
 #include "base/log.h"
 #include "base/same_user.h"
 #include "base/signals_blocked.h"
-#include "comm/drain.h"
 #include "comm/shared_settings.h"
 #include "machine/facts_file.h"
 #include "topology/allowed_cpus.h"

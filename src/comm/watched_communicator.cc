@@ -127,6 +127,15 @@ FailureDecision WatchedCommunicator::decision_of(const Status& cause) const {
   return {cause.code(), failed_rank, members_.id(), 0, cause.message()};
 }
 
+void WatchedCommunicator::fail_part(std::uint32_t id, const Status& cause) {
+  if (id == 0) return;
+  FailureDecision decision = decision_of(cause);
+  decision.communicator = id;
+  // The arbiter tells of the dead itself, but only their own communicators.
+  if (cause.code() == ErrorCode::kRankFailed) decision.failed_rank = -1;
+  around_.arbiter.report_failure(decision);
+}
+
 void WatchedCommunicator::disagree(const Status& seen) {
   if (!failure_.dispute(seen, now() + grace::kDecision)) return;
   around_.arbiter.report_differing(decision_of(seen), own_calls());

@@ -38,6 +38,10 @@ class WatchedCommunicator : public JobCommunicator {
   Status usable() const { return failure_.has_cause() ? failure() : Status(); }
   bool closed() const { return closed_; }
 
+  /// This rank has not made the part of it by this number (0: is in none), for it failed first.
+  /// Members that have made the part hear why.
+  void fail_part(std::uint32_t id, const Status& cause);
+
   // JobCommunicator
   void fail(Status cause, Tell tell) final;
   /// The communicator fails once the job has named the rank whose call is wrong.

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/drain.h"
+#include "base/drain.h"
 #include "comm/job_news.h"
 #include "rendezvous/survivor.h"
 #include "tests/sim/communicator.h"

@@ -1,7 +1,7 @@
 // How long a rank that leaves waits for what it has sent.
 #include <gtest/gtest.h>
 
-#include "comm/drain.h"
+#include "base/drain.h"
 
 namespace unisono {
 namespace {
