@@ -54,7 +54,7 @@ plan::PlanRequest request_of(const Operation& operation, int ranks) {
 }
 
 bool can_run(const Operation& operation, int ranks) {
-  if (operation.is_exchange()) return true;
+  if (!operation.is_collective()) return true;
   const algorithms::Algorithm* const algorithm =
       algorithms::find(operation.what.collective, operation.what.options.algorithm);
   return algorithm != nullptr && algorithm->refuses(request_of(operation, ranks)).empty();
@@ -118,6 +118,10 @@ Operation any_exchange(Random& random, const Case& c) {
   operation.what.type = any_type(random, c.ranks);
   operation.what.count = any_count(random, c, to_one);
   return operation;
+}
+
+Operation any_split(Random& random) {
+  return {.what = {}, .parts = static_cast<int>(random.between(1, 3)), .colors = random.next()};
 }
 
 Network any_network(Random& random) {
@@ -244,6 +248,11 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
   for (std::uint64_t i = 0; i < operations; ++i) {
     c.operations.push_back(random.one_in(4) ? any_exchange(random, c) : any_operation(random, c));
   }
+  if (random.one_in(4)) {
+    c.takes_turns = random.one_in(2);
+    const auto at = static_cast<std::ptrdiff_t>(random.below(c.operations.size()));
+    c.operations.insert(c.operations.begin() + at, any_split(random));
+  }
   if (!limits.with_faults || random.one_in(3)) return c;
   if (random.one_in(8)) {
     c.faults.push_back(
@@ -300,7 +309,7 @@ std::vector<Operation> calls_of(const Case& c, Rank rank) {
   std::vector<Operation> calls = c.operations;
   for (const Fault& fault : c.faults) {
     if (fault.kind != Fault::Kind::kDiffers || fault.rank != rank) continue;
-    if (fault.call >= calls.size() || calls[fault.call].is_exchange()) continue;
+    if (fault.call >= calls.size() || !calls[fault.call].is_collective()) continue;
     Operation& call = calls[fault.call];
     call.differs = true;
     if (test::has_counts(call.what.collective)) {
@@ -333,6 +342,12 @@ Case adapted_to(Case c, int ranks) {
     return fault.rank >= ranks || (fault.kind == Fault::Kind::kCut && fault.peer >= ranks);
   });
   return c;
+}
+
+std::vector<Operation> calls_of_part(const Case& c, int ranks) {
+  std::vector<Operation> calls = adapted_to(c, ranks).operations;
+  std::erase_if(calls, [](const Operation& each) { return each.is_split(); });
+  return calls;
 }
 
 std::vector<Case> smaller(const Case& c) {
@@ -380,6 +395,7 @@ std::vector<Case> smaller(const Case& c) {
 }
 
 std::string describe(const Operation& operation) {
+  if (operation.is_split()) return fmt::format("a split into up to {} parts", operation.parts);
   if (!operation.is_exchange()) {
     return fmt::format("{}, {} chunks", test::describe(operation.what), operation.chunks);
   }
@@ -397,12 +413,13 @@ std::string describe(const Case& c) {
   const auto us = [](Duration d) { return std::chrono::duration<double, std::micro>(d).count(); };
   const Network& n = c.network;
   std::string text = fmt::format(
-      "{} ranks, {} calls at once, up to {:.1f} us between them, silence {} ms{}\n"
+      "{} ranks, {} calls at once, up to {:.1f} us between them, silence {} ms{}{}\n"
       "  network: {:.1f} to {:.1f} us, one in {} up to {:.1f}; {} streams of {} frames, {} bytes; "
       "eager up to {}, credit {}; one in {} refused, {} lent, {} in parts\n",
       c.ranks, c.at_once, us(c.computes), c.silence.count(), c.shrinks ? ", shrinks" : "",
-      us(n.delay_min), us(n.delay_max), n.late_one_in, us(n.late), n.streams, n.frames_max,
-      n.bytes_max, n.eager_bytes, n.credit_bytes, n.refuse_one_in, n.lend_one_in, n.partial_one_in);
+      c.takes_turns ? ", takes turns" : "", us(n.delay_min), us(n.delay_max), n.late_one_in,
+      us(n.late), n.streams, n.frames_max, n.bytes_max, n.eager_bytes, n.credit_bytes,
+      n.refuse_one_in, n.lend_one_in, n.partial_one_in);
   for (const Operation& operation : c.operations) text += "  " + describe(operation) + "\n";
   for (const Fault& fault : c.faults) text += "  " + text_of(fault) + "\n";
   return text;

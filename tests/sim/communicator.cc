@@ -60,7 +60,7 @@ SimulatedCommunicator::SimulatedCommunicator(std::uint32_t id, std::vector<Rank>
       surroundings_(around),
       computes_(c.computes),
       random_(seed),
-      at_once_(1 + random_.below(static_cast<std::uint64_t>(c.at_once))) {
+      at_once_(c.takes_turns ? 1 : 1 + random_.below(static_cast<std::uint64_t>(c.at_once))) {
   add_calls(operations);
   computes_until_ = now() + random_.of_any_scale_up_to(computes_);
 }
@@ -80,9 +80,11 @@ void SimulatedCommunicator::add_calls(const std::vector<Operation>& operations) 
   }
 }
 
-void SimulatedCommunicator::start_calls() {
+void SimulatedCommunicator::start_calls(const std::function<bool()>& may_begin) {
   drop_ended();
-  while (usable().ok() && next_call_ < calls_.size() && running_.size() < at_once_) {
+  if (usable().ok() && is_splitting()) go_on_with_split();
+  while (usable().ok() && !is_splitting() && next_call_ < calls_.size() &&
+         running_.size() < at_once_ && may_begin()) {
     if (now() < computes_until_) return surroundings_.wake_in(computes_until_ - now());
     start_call(calls_[next_call_++]);
     drop_ended();
@@ -91,9 +93,10 @@ void SimulatedCommunicator::start_calls() {
 }
 
 void SimulatedCommunicator::start_call(const PlannedCall& call) {
+  const Operation& operation = operations_[call.operation];
+  if (operation.is_split()) return begin_split(operation);
   running_.push_back(std::make_unique<Running>(Running{.what = call}));
   Running& running = *running_.back();
-  const Operation& operation = operations_[call.operation];
   if (!call.message) {
     running.part = test::make_part(operation.what, rank(), size(), running.memory.get());
     return start_collective(running);
@@ -145,6 +148,10 @@ void SimulatedCommunicator::start(Running& running, const HostBackends::Checked&
 void SimulatedCommunicator::on_over(detail::RequestState& request) {
   const auto found = std::find_if(running_.begin(), running_.end(),
                                   [&](const auto& each) { return each->request == &request; });
+  if (found == running_.end()) {  // of a split
+    splitting_->is_in_call = request.held = false;
+    return;
+  }
   Running& running = **found;
   if (running.message != nullptr) {
     const TaggedResult& result = request.at_peers().message.result();
@@ -174,6 +181,65 @@ void SimulatedCommunicator::judge(Running& running, const Status& outcome) {
   running.memory->reuse();
 }
 
+// ---- Splitting ----------------------------------------------------------------------------------
+
+void SimulatedCommunicator::begin_split(const Operation& operation) {
+  Random random(operation.colors + static_cast<std::uint64_t>(rank()));
+  const auto color =
+      static_cast<int>(random.below(static_cast<std::uint64_t>(operation.parts) + 1)) - 1;
+  splitting_ = std::make_unique<Splitting>();
+  splitting_->vote = detail::make_vote(color, static_cast<int>(random.below(4)), {});
+  share(splitting_->vote, &splitting_->votes);
+}
+
+// As split() of src/comm, but that no part shares memory.
+void SimulatedCommunicator::go_on_with_split() {
+  if (splitting_->is_in_call) return;
+  switch (splitting_->step) {
+    case Splitting::Step::kVotes:
+      splitting_->step = Splitting::Step::kOffers;
+      splitting_->part.emplace(splitting_->votes, rank());
+      if (splitting_->part->leads()) splitting_->offer.id = surroundings_.take_id();
+      share(splitting_->offer, &splitting_->offers);
+      break;
+    case Splitting::Step::kOffers:
+      splitting_->step = Splitting::Step::kOpened;
+      splitting_->agreed = splitting_->part->agreed(splitting_->offers);
+      share(splitting_->opened, &splitting_->all_opened);
+      break;
+    case Splitting::Step::kOpened:
+      splitting_->step = Splitting::Step::kOver;
+      [[fallthrough]];
+    case Splitting::Step::kOver:
+      return end_split();
+  }
+  if (is_splitting()) go_on_with_split();
+}
+
+template <typename T>
+void SimulatedCommunicator::share(const T& mine, std::vector<T>* all) {
+  all->resize(static_cast<std::size_t>(size()));
+  const Call call{.collective = Collective::kAllGather,
+                  .in = &mine,
+                  .out = all->data(),
+                  .count = sizeof(T),
+                  .type = DataType::kUint8};
+  HostBackends::Checked checked;
+  static_cast<void>(check_call(call, rank(), size(), &checked.shape));
+  detail::RequestState& request = prepare(call);
+  splitting_->is_in_call = true;
+  const Result<unisono::Operation*> started = host_.start(request, checked);
+  if (!started) return surroundings_.accuse("cannot split: " + started.error().message());
+  surroundings_.engine.start(*note_begun(request, *started));
+}
+
+void SimulatedCommunicator::end_split() {
+  const std::unique_ptr<Splitting> split = std::move(splitting_);
+  std::vector<Rank> world_ranks;
+  for (const Rank each : split->part->ranks()) world_ranks.push_back(members().world_rank(each));
+  if (!world_ranks.empty()) surroundings_.on_split(split->agreed.id, std::move(world_ranks));
+}
+
 // Calls that went well have nothing on its way to their buffers; of the others it shows later.
 void SimulatedCommunicator::drop_ended() {
   std::erase_if(running_, [&](auto& running) {
@@ -188,6 +254,7 @@ void SimulatedCommunicator::drop_ended() {
 
 void SimulatedCommunicator::on_failing(const Status& cause) {
   if (cause.code() == ErrorCode::kProtocol) surroundings_.accuse(whereabouts());
+  if (is_splitting()) fail_part(splitting_->agreed.id, cause);
   surroundings_.on_failed(*this, cause);
 }
 
@@ -206,6 +273,7 @@ std::string SimulatedCommunicator::call_text(const PlannedCall& call) const {
 std::string SimulatedCommunicator::whereabouts() const {
   if (!usable().ok()) return "has failed: " + failure().message();
   if (has_made_all_calls()) return "has made all its calls";
+  if (is_splitting()) return "splits communicator " + std::to_string(members().id());
   if (running_.empty()) return "computes before call " + std::to_string(next_call_);
   std::string text;
   for (const auto& running : running_) {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/part.h"
 #include "comm/watched_communicator.h"
 #include "tests/sim/case.h"
 #include "tests/sim/random.h"
@@ -45,6 +46,9 @@ class SimulatedCommunicator final : public detail::WatchedCommunicator {
     JobNews& news;
     ArbiterClient& arbiter;
     std::function<void(SimulatedCommunicator&, const Status&)> on_failed;
+    std::function<std::uint32_t()> take_id;  ///< for a communicator that this rank names
+    /// It was split: world ranks `members` are this rank's part, by this number.
+    std::function<void(std::uint32_t id, std::vector<Rank> members)> on_split;
     std::function<void(Duration)> wake_in;
     std::function<void(const std::string&)> accuse;
   };
@@ -56,11 +60,19 @@ class SimulatedCommunicator final : public detail::WatchedCommunicator {
 
   /// Behind those that it has.
   void add_calls(const std::vector<Operation>& operations);
-  void start_calls();
+  /// Goes on with what it has begun, and begins more while it may.
+  void start_calls(const std::function<bool()>& may_begin = [] { return true; });
   void close();
 
-  bool is_running() const { return !running_.empty(); }
-  bool has_made_all_calls() const { return next_call_ == calls_.size() && running_.empty(); }
+  bool is_running() const { return !running_.empty() || (is_splitting() && usable().ok()); }
+  /// The number of the operation that it calls next.
+  std::size_t next_operation() const {
+    return next_call_ < calls_.size() ? calls_[next_call_].operation : operations_.size();
+  }
+  std::size_t latest_operation() const { return calls_[next_call_ - 1].operation; }
+  /// It calls nothing any more.
+  bool is_settled() const { return !usable().ok() || has_made_all_calls(); }
+  bool has_made_all_calls() const { return next_call_ == calls_.size() && !is_running(); }
   /// Collectives, and sends and receives.
   int calls_done() const { return calls_done_; }
   int messages_done() const { return messages_done_; }
@@ -82,6 +94,20 @@ class SimulatedCommunicator final : public detail::WatchedCommunicator {
     detail::RequestState* request = nullptr;
   };
 
+  /// A split on its way: what split() of src/comm does by blocking calls.
+  struct Splitting {
+    enum class Step : std::uint8_t { kVotes, kOffers, kOpened, kOver };
+    Step step = Step::kVotes;
+    bool is_in_call = false;
+    detail::Vote vote;
+    detail::Offer offer, agreed;
+    std::uint8_t opened = 1;
+    std::vector<detail::Vote> votes;
+    std::vector<detail::Offer> offers;
+    std::vector<std::uint8_t> all_opened;
+    std::optional<detail::Part> part = {};
+  };
+
   // WatchedCommunicator
   TimePoint now() const override { return surroundings_.schedule.now(); }
   void on_failing(const Status& cause) override;
@@ -91,6 +117,12 @@ class SimulatedCommunicator final : public detail::WatchedCommunicator {
   void start_collective(Running& running);
   void start_message(Running& running);
   void start(Running& running, const HostBackends::Checked& checked);
+  bool is_splitting() const { return splitting_ != nullptr; }
+  void begin_split(const Operation& operation);
+  void go_on_with_split();
+  template <typename T>
+  void share(const T& mine, std::vector<T>* all);
+  void end_split();
   void drop_ended();
   void judge(Running& running, const Status& outcome);
   std::string call_text(const PlannedCall& call) const;
@@ -102,6 +134,7 @@ class SimulatedCommunicator final : public detail::WatchedCommunicator {
   Random random_;
   const std::size_t at_once_;
   std::vector<std::unique_ptr<Running>> running_;
+  std::unique_ptr<Splitting> splitting_;
   std::vector<std::unique_ptr<CallMemory>> given_back_;
   std::size_t next_call_ = 0;
   int calls_done_ = 0, messages_done_ = 0;

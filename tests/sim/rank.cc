@@ -75,6 +75,9 @@ SimulatedCommunicator& SimulatedRank::make_communicator(std::uint32_t id, std::v
       .arbiter = around_.arbiter,
       .on_failed = [this](SimulatedCommunicator& failed,
                           const Status& cause) { note_failure(failed, cause); },
+      .take_id = [this] { return communicator_id(next_number_++, rank_, around_.c.ranks); },
+      .on_split = [this](std::uint32_t number,
+                         std::vector<Rank> part) { add_part(number, std::move(part)); },
       .wake_in = around_.wake_in,
       .accuse = around_.accuse};
   communicators_.push_back(std::make_unique<SimulatedCommunicator>(
@@ -89,19 +92,55 @@ void SimulatedRank::beat() {
     const Engine::Lock lock(engine_);
     engine_.poll();
     look_around();
+    if (state_ != State::kDraining) {
+      for (SimulatedCommunicator* const part : parts_) {
+        if (part != part_of_current_ || state_ != State::kCalling) part->start_calls();
+      }
+    }
     if (state_ == State::kCalling) {
-      current().start_calls();
+      call();
       if (!current().failure().ok()) {
         begin_to_shrink();
-      } else if (current().has_made_all_calls()) {
+      } else if (current().has_made_all_calls() && are_parts_settled()) {
         linger(random_.of_any_scale_up_to(seconds(1)));
       }
     }
     if (state_ == State::kShrinking) shrink();
-    if (state_ == State::kLingering && now() >= leaves_at_) drain();
+    if (state_ == State::kLingering && now() >= leaves_at_ && are_parts_settled()) drain();
     if (state_ == State::kDraining) leave();
   }
   around_.settle();
+}
+
+// In turns, operation by operation, or in all of its communicators at once.
+void SimulatedRank::call() {
+  SimulatedCommunicator& whole = current();
+  const auto is_turn_of_whole = [&] {  // which may get its part meanwhile
+    const SimulatedCommunicator* const part = part_of_current_;
+    return !around_.c.takes_turns || part == nullptr || part->is_settled() ||
+           (!part->is_running() && whole.next_operation() - split_at_ <= part->next_operation());
+  };
+  const auto is_turn_of_part = [&] {
+    return !around_.c.takes_turns || whole.is_settled() ||
+           (!whole.is_running() && !is_turn_of_whole());
+  };
+  for (int looks = 0; looks < 2; ++looks) {
+    whole.start_calls(is_turn_of_whole);
+    if (part_of_current_ != nullptr) part_of_current_->start_calls(is_turn_of_part);
+  }
+}
+
+bool SimulatedRank::are_parts_settled() const {
+  return std::all_of(parts_.begin(), parts_.end(),
+                     [](const auto* part) { return part->is_settled(); });
+}
+
+void SimulatedRank::add_part(std::uint32_t id, std::vector<Rank> members) {
+  part_ids_.insert(id);
+  auto calls = calls_of_part(around_.c, static_cast<int>(members.size()));
+  parts_.push_back(&make_communicator(id, std::move(members), std::move(calls)));
+  part_of_current_ = parts_.back();
+  split_at_ = current().latest_operation() + 1;
 }
 
 void SimulatedRank::look_around() {
@@ -120,7 +159,8 @@ void SimulatedRank::look_around() {
 
 void SimulatedRank::note_failure(const SimulatedCommunicator& communicator, const Status& cause) {
   failures_.push_back({communicator.members().id(), in_world_ranks(communicator, cause),
-                       around_.arbiter.is_lost() && state_ != State::kLeft});
+                       around_.arbiter.is_lost() && state_ != State::kLeft,
+                       part_ids_.contains(communicator.members().id())});
 }
 
 int SimulatedRank::calls_done() const {
@@ -212,6 +252,7 @@ void SimulatedRank::go_on() {
   made.add_calls(adapted_to(around_.c, made.members().size()).operations);
   shrinking_.reset();
   current_ = &made;
+  part_of_current_ = nullptr;
   state_ = State::kCalling;
   around_.wake_in(Duration::zero());
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,11 +52,13 @@ class SimulatedRank final : private WatchedJob {
     std::uint32_t communicator;
     Status failure;
     bool was_alone;  ///< the arbiter was lost then, and nobody had taken its place
+    bool is_part;    ///< it was made by a split
   };
   /// In the order in which they were made.
   const std::vector<Seen>& failures() const { return failures_; }
   const std::vector<Shrunk>& shrunk() const { return shrunk_; }
   bool is_refused() const { return is_refused_; }
+  int parts_made() const { return static_cast<int>(parts_.size()); }
   int calls_done() const;
   int messages_done() const;
   /// For people: where it is.
@@ -85,6 +88,9 @@ class SimulatedRank final : private WatchedJob {
   };
 
   void look_around();
+  void call();
+  void add_part(std::uint32_t id, std::vector<Rank> members);
+  bool are_parts_settled() const;
   void note_failure(const SimulatedCommunicator& communicator, const Status& cause);
   SimulatedCommunicator& make_communicator(std::uint32_t id, std::vector<Rank> members,
                                            std::vector<Operation> operations);
@@ -124,6 +130,11 @@ class SimulatedRank final : private WatchedJob {
   ScratchPool scratch_;
   std::vector<std::unique_ptr<SimulatedCommunicator>> communicators_;
   SimulatedCommunicator* current_ = nullptr;
+  /// What splits have made, the latest last.
+  std::vector<SimulatedCommunicator*> parts_;
+  std::set<std::uint32_t> part_ids_;
+  SimulatedCommunicator* part_of_current_ = nullptr;  // if that was split
+  std::size_t split_at_ = 0;                          // the operation behind it
   std::optional<Shrinking> shrinking_;
   std::vector<Seen> failures_;
   std::vector<Shrunk> shrunk_;

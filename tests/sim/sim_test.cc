@@ -38,8 +38,12 @@ TEST(Simulation, EndsWithoutFailureWhereNothingBreaks) {
     EXPECT_THAT(outcome.wrong, IsEmpty());
     const auto collectives =
         std::count_if(c.operations.begin(), c.operations.end(),
-                      [](const Operation& operation) { return !operation.is_exchange(); });
-    EXPECT_EQ(outcome.calls_done, c.ranks * static_cast<int>(collectives));
+                      [](const Operation& operation) { return operation.is_collective(); });
+    if (outcome.parts_made > 0) {
+      EXPECT_GT(outcome.calls_done, c.ranks * static_cast<int>(collectives));
+    } else {
+      EXPECT_EQ(outcome.calls_done, c.ranks * static_cast<int>(collectives));
+    }
   }
 }
 
@@ -73,6 +77,43 @@ TEST(Simulation, RefusesAMessageThatIsLongerThanItsRoom) {
   EXPECT_THAT(outcome.wrong, IsEmpty());
   EXPECT_EQ(outcome.messages_done, 4) << "the sends";
   EXPECT_EQ(outcome.ranks_failed, 0);
+}
+
+// Ranks that split, and call barriers in the whole and in their parts.
+Case splitting_case(int ranks, bool takes_turns) {
+  Case c = make_case(7, {.ranks_min = ranks, .ranks_max = ranks, .with_faults = false});
+  Operation split{.parts = 2, .colors = 5};
+  Operation barrier;
+  barrier.what.options.algorithm = "dissemination";
+  c.operations = {barrier, split, barrier, barrier};
+  c.network = Network{.delay_min = std::chrono::microseconds(100),
+                      .delay_max = std::chrono::microseconds(400)};
+  c.takes_turns = takes_turns;
+  return c;
+}
+
+TEST(Simulation, CallsInPartsAndInTheWhole) {
+  for (const bool takes_turns : {false, true}) {
+    const Outcome outcome = run(splitting_case(6, takes_turns));
+    EXPECT_THAT(outcome.wrong, IsEmpty());
+    EXPECT_GE(outcome.parts_made, 2);
+    EXPECT_EQ(outcome.calls_done, 6 * 3 + outcome.parts_made * 3);
+  }
+}
+
+// Some have made their part when a rank of another one dies, and some have not.
+TEST(Simulation, EndsCallsInAPartThatNotAllHaveMade) {
+  int deaths_in_a_split = 0;
+  for (int step = 0; step < 100; ++step) {
+    Case c = splitting_case(4, false);
+    c.shrinks = false;
+    c.faults = {
+        {.kind = Fault::Kind::kCrash, .rank = 3, .at = step * std::chrono::microseconds(50)}};
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty()) << "rank 3 dies in step " << step;
+    if (outcome.parts_made > 0 && outcome.parts_made < 3) ++deaths_in_a_split;
+  }
+  EXPECT_GT(deaths_in_a_split, 0);
 }
 
 TEST(Simulation, GoesOnWithTheSurvivors) {

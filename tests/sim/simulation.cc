@@ -183,6 +183,7 @@ Outcome Simulation::run() {
   Outcome outcome{.wrong = wrong_, .steps = schedule_.steps(), .took = schedule_.now() - began_};
   for (const Seat& each : seats_) {
     outcome.calls_done += each.rank->calls_done();
+    outcome.parts_made += each.rank->parts_made();
     outcome.messages_done += each.rank->messages_done();
     outcome.ranks_failed += each.rank->failures().empty() ? 0 : 1;
     outcome.ranks_shrunk += each.rank->shrunk().empty() ? 0 : 1;
@@ -218,12 +219,14 @@ void Simulation::judge_failures() {
   std::map<std::uint32_t, const std::pair<const SimulatedRank*, Status>> told;
   for (const Seat& each : seats_) {
     if (!is_judged(each)) continue;
-    for (const auto& [communicator, seen, was_alone] : each.rank->failures()) {
+    for (const auto& [communicator, seen, was_alone, is_part] : each.rank->failures()) {
       const bool is_true =
           anybody || guilty.contains(seen.rank()) ||
           (seen.rank() < 0 && !guilty.empty() &&
            (seen.code() == ErrorCode::kTimeout ||
             (only_differs && seen.code() == ErrorCode::kMismatch))) ||
+          // The whole failed while it was split: its dead may be in another part.
+          (is_part && seen.rank() < 0 && !guilty.empty()) ||
           // It knows for whom it waits, and nobody is left who knows for whom that one does.
           (was_alone && seen.code() == ErrorCode::kTimeout && !guilty.empty()) ||
           // Those that have gone on without it have left.

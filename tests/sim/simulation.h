@@ -17,6 +17,7 @@ struct Outcome {
   Duration took{};        ///< in virtual time
   int calls_done = 0;     ///< collectives, of all ranks
   int messages_done = 0;  ///< sends and receives
+  int parts_made = 0;     ///< by splits, of all ranks
   int ranks_failed = 0;   ///< have seen a failure
   int ranks_shrunk = 0;   ///< have gone on with the survivors
 };
