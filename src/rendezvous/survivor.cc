@@ -10,7 +10,7 @@ namespace unisono::rendezvous {
 namespace {
 
 // The arbiter's word is later than it may be by so much before this rank takes it for lost.
-constexpr std::chrono::seconds kAnswerTime{10};
+constexpr std::chrono::seconds kWordTime{10};
 
 Status no_answer() {
   return {
@@ -39,7 +39,7 @@ void Survivor::say(ShrinkStep step, const Status& why) {
 }
 
 void Survivor::await_word(TimePoint now) {
-  lost_at_ = later(now, patience_ + kSuspectTime + kAnswerTime);
+  lost_at_ = later(now, patience_ + kSuspectTime + kWordTime);
 }
 
 Survivor::Task Survivor::advance(const std::optional<ShrinkMessage>& word, TimePoint now) {
