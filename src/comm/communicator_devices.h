@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "backend/backend_host.h"
+#include "backend/request_state.h"
 #include "comm/host_groups.h"
-#include "comm/request_state.h"
 #include "cuda/collectives/device_calls.h"
 
 namespace unisono::detail {

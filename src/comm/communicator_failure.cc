@@ -1,11 +1,10 @@
-// How a communicator fails, is aborted and closed.
+// What a program sees of a communicator's failure: its status, aborting and closing it.
 #include <sched.h>
 
 #include <utility>
 
 #include "base/grace_periods.h"
 #include "comm/communicator_state.h"
-#include "rendezvous/shrink_message.h"
 
 namespace unisono::detail {
 // A rank outside of calls hears here what the job has decided meanwhile.
@@ -23,28 +22,6 @@ Status CommunicatorState::status() {
   return told.ok() ? suspicion : told;
 }
 
-void CommunicatorState::fail(Status cause, Tell tell) {
-  if (!failure_.set(cause)) return;
-  devices_.end_replays(true);
-  give_back_buffers(cause);
-  devices_.fail(cause);
-  if (tell == Tell::kEveryone && size() > 1) {
-    runtime_->arbiter().report_failure(decision_of(cause));
-  }
-  const std::vector<RequestState*> running = requests_.running();
-  for (RequestState* request : running) runtime_->engine().fail(*request, cause);
-}
-
-FailureDecision CommunicatorState::decision_of(const Status& cause) const {
-  const Rank failed_rank = cause.rank() < 0 ? -1 : members_.world_rank(cause.rank());
-  return {cause.code(), failed_rank, members_.id(), 0, cause.message()};
-}
-
-void CommunicatorState::disagree(const Status& seen) {
-  if (!failure_.dispute(seen, Clock::now() + grace::kDecision)) return;
-  runtime_->arbiter().report_differing(decision_of(seen), own_calls());
-}
-
 Status CommunicatorState::look_at_peers() {
   Engine& engine = runtime_->engine();
   for (;;) {
@@ -58,23 +35,9 @@ Status CommunicatorState::look_at_peers() {
   }
 }
 
-// Nobody reads this rank's memory in place afterwards.
-void CommunicatorState::give_back_buffers(const Status& cause) {
-  if (native() == nullptr) return;
-  native()->raise(cause.code(), cause.rank());
-  native()->await_readers();
-}
-
 void CommunicatorState::abort(const std::string& reason) {
   const Engine::Lock lock(runtime_->engine());
   fail(Status(ErrorCode::kAborted, reason, rank()), Tell::kEveryone);
-}
-
-// Those that shrink it are not to wait for this rank.
-void CommunicatorState::leave_survivors() {
-  if (size() == 1) return;
-  runtime_->arbiter().say_shrink(
-      {rendezvous::ShrinkStep::kLeaves, members_.id(), 0, {}, members_.sorted_world_ranks(), {}});
 }
 
 void CommunicatorState::close() {
@@ -83,20 +46,9 @@ void CommunicatorState::close() {
   bool last = false;
   {
     const Engine::Lock lock(runtime_->engine());
-    if (closed_) return;
-    closed_ = true;
+    if (closed()) return;
     runtime_->note_close(!failure_.has_cause());
-    if (failure_.has_cause()) leave_survivors();
-    failure_.set(Status(ErrorCode::kClosed, "the communicator was closed on this rank"));
-    devices_.end_replays(false);
-    const std::vector<RequestState*> running = requests_.running();
-    if (!running.empty()) give_back_buffers(Status(ErrorCode::kRankLeft, "", rank()));
-    for (RequestState* request : running) runtime_->engine().fail(*request, failure());
-    host_.shared_memory().count_last();
-    host_.recorder().close();
-    if (native() != nullptr) native()->leave();
-    runtime_->engine().messenger().close(members_.id());
-    last = runtime_->news().remove(*this);
+    last = close_here();
   }
   host_.shared_memory().close();
   if (last) {
@@ -106,35 +58,24 @@ void CommunicatorState::close() {
   }
 }
 
-void CommunicatorState::note_left(Rank member) {
-  if (member >= 0) watchdog_.note_left(member);
+void CommunicatorState::on_failing(const Status& cause) {
+  devices_.end_replays(true);
+  give_back_buffers(cause);
+  devices_.fail(cause);
 }
+
+void CommunicatorState::on_closing() { devices_.end_replays(false); }
 
 // While nobody waits in this rank's calls it computes, whatever it has begun before.
 void CommunicatorState::add_waits(std::vector<RunningWait>* waits) {
-  if (!runtime_->engine().is_waited_in()) return;
-  for (RequestState* request : requests_.running()) waits->push_back(watchdog_.wait_of(*request));
+  if (runtime_->engine().is_waited_in()) WatchedCommunicator::add_waits(waits);
 }
 
 void CommunicatorState::tend(const std::vector<bool>& peer_left) {
-  const DeviceCalls* const replayed = devices_.replayed();
-  if (requests_.running().empty() && replayed == nullptr && !failure_.is_disputed()) return;
-  const TimePoint now = Clock::now();
-  const auto fail_of = [this](const Status& seen) {
-    if (seen.ok()) return;
-    // It may only follow from what the job is about to say.
-    runtime_->news().catch_up();
-    fail(seen, Tell::kEveryone);
-  };
-  if (replayed != nullptr) fail_of(watchdog_.look_at_replays(*replayed, now, peer_left));
-  if (failure_.is_disputed()) {  // explains whatever else is missing meanwhile
-    if (failure_.is_overdue(now)) fail(failure_.disputed(), Tell::kEveryone);
-    return;
+  if (const DeviceCalls* const replayed = devices_.replayed()) {
+    fail_as_seen(watchdog_.look_at_replays(*replayed, now(), peer_left));
   }
-  // A request ends here by a failure only, which ends them all.
-  for (std::size_t i = 0; i < requests_.running().size() && !failure_.has_cause(); ++i) {
-    fail_of(watchdog_.look_at(*requests_.running()[i], now, peer_left));
-  }
+  WatchedCommunicator::tend(peer_left);
 }
 
 Error CommunicatorState::error(const Status& status, std::string_view operation) const {

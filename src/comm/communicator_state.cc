@@ -4,34 +4,36 @@
 #include <algorithm>
 
 namespace unisono::detail {
+namespace {
+
+CallSelection::Circumstances circumstances(Runtime& runtime, const std::vector<Rank>& ranks,
+                                           bool shared_memory) {
+  return {.table = runtime.selection(),
+          .hints = runtime.algorithm_hints(),
+          .ranks = static_cast<int>(ranks.size()),
+          .link = shared_memory ? algorithms::Link::kShm : runtime.link_of(ranks),
+          .shared_cores = runtime.shares_cores(ranks),
+          .shared_memory = shared_memory,
+          .links = runtime.links_between(ranks),
+          .access = runtime.config().access,
+          .least_order = runtime.config().order};
+}
+
+}  // namespace
+
 CommunicatorState::CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint32_t id,
                                      std::vector<Rank> members, Rank rank,
                                      std::unique_ptr<native::Group> native)
-    : runtime_(std::move(runtime)),
-      members_(id, std::move(members), rank),
-      host_({.engine = runtime_->engine(),
-             .scratch = runtime_->scratch(),
-             .members = members_,
-             .circumstances = circumstances(native != nullptr),
-             .group = std::move(native),
-             .on_disagreement = [this](const Status& seen) { disagree(seen); },
-             .recorder = runtime_->recorder()}),
-      requests_([this](RequestState& request) { on_done(request); }),
-      watchdog_(*runtime_, members_, host_),
+    : WatchedCommunicator({.engine = runtime->engine(),
+                           .scratch = runtime->scratch(),
+                           .news = runtime->news(),
+                           .arbiter = runtime->arbiter(),
+                           .job = *runtime,
+                           .recorder = runtime->recorder()},
+                          Members(id, members, rank),
+                          circumstances(*runtime, members, native != nullptr), std::move(native)),
+      runtime_(std::move(runtime)),
       devices_(*this) {}
-
-CallSelection::Circumstances CommunicatorState::circumstances(bool shared_memory) const {
-  const std::vector<Rank>& ranks = members_.world_ranks();
-  return {.table = runtime_->selection(),
-          .hints = runtime_->algorithm_hints(),
-          .ranks = size(),
-          .link = shared_memory ? algorithms::Link::kShm : runtime_->link_of(ranks),
-          .shared_cores = runtime_->shares_cores(ranks),
-          .shared_memory = shared_memory,
-          .links = runtime_->links_between(ranks),
-          .access = runtime_->config().access,
-          .least_order = runtime_->config().order};
-}
 
 void CommunicatorState::set_inside(int outer_size) {
   devices_.set_inside();
@@ -40,9 +42,7 @@ void CommunicatorState::set_inside(int outer_size) {
 
 void CommunicatorState::enlist() {
   devices_.open();
-  host_.recorder().open(size(), rank());
-  runtime_->engine().messenger().open(members_.id(), members_.world_ranks());
-  runtime_->news().add(*this);
+  WatchedCommunicator::enlist();
 }
 
 CommunicatorState::~CommunicatorState() { close(); }
@@ -79,12 +79,6 @@ std::optional<Status> CommunicatorState::try_run(GroupedCall& grouped) {
       go_on(grouped);
   }
   return std::nullopt;
-}
-
-RequestState& CommunicatorState::prepare(const Call& call) {
-  RequestState& request = requests_.prepare(call);
-  request.call.options.order = host_.selection().order_of(call);
-  return request;
 }
 
 // Gives a call that was tried, and is not over, its request.
@@ -156,31 +150,6 @@ Result<RequestState*> CommunicatorState::admit(const GroupedCall& grouped, const
   return note_begun(request, *started);
 }
 
-// Makes `request` that of a running call, which the engine is to start next.
-RequestState* CommunicatorState::note_begun(RequestState& request, Operation* operation) {
-  request.operation = operation;
-  if (request.recorded == 0) {
-    request.recorded = host_.recorder().begin(request.operation_for_record());
-  }
-  requests_.note_running(request);
-  return &request;
-}
-
-// The other ranks are in this call and would wait for what never comes, unless all refuse it.
-Status CommunicatorState::not_started(const Status& why) {
-  if (why.code() == ErrorCode::kInvalidArgument || why.code() == ErrorCode::kUnsupported) {
-    return why;
-  }
-  fail(Status(why.code(), why.message(), rank()), Tell::kEveryone);
-  return failure();
-}
-
-// What this rank has none of is missing here, whoever's memory it is wanted for.
-Status CommunicatorState::naming_rank(const Status& cause) const {
-  const bool is_own = cause.rank() < 0 && cause.code() == ErrorCode::kOutOfResources;
-  return is_own ? Status(cause.code(), cause.message(), rank()) : cause;
-}
-
 // As admit(), for a send or receive of host memory. Null: it is over already.
 Result<RequestState*> CommunicatorState::begin_message(const GroupedCall& grouped) {
   UNISONO_TRY(usable());
@@ -192,53 +161,13 @@ Result<RequestState*> CommunicatorState::begin_message(const GroupedCall& groupe
   // Looks move nothing else of this rank.
   const Engine& engine = runtime_->engine();
   const int looks = grouped.may_linger && !engine.is_running() ? engine.lingering_looks() : 1;
-  if (call.collective == Collective::kReceive && host_.messages().try_receive(call, looks)) {
-    return nullptr;
-  }
-  RequestState& request = requests_.acquire();
-  if (host_.messages().try_run(request, call) == Tried::kOver) {
-    request.held = false;
-    return nullptr;
-  }
-  RequestPool::fill(request, call);
-  return note_begun(request, host_.messages().go_on(request));
+  return WatchedCommunicator::begin_message(call, looks);
 }
 
-// Under the lock, once per request, by whoever finishes it.
-void CommunicatorState::on_done(RequestState& request) {
-  requests_.note_ended(request);
-  const bool succeeded = note_outcome(request);
-  if (succeeded) host_.traffic().count_call(request.call.collective);
-  request.backend->end(request, succeeded);
-  if (!succeeded) request.outcome = outcome_of(request);
-  host_.recorder().end(request.recorded, request.outcome, request.concerns_call_alone);
-  request.failed.store(!succeeded, std::memory_order_relaxed);
-  request.enqueued.store(true, std::memory_order_release);
+void CommunicatorState::on_over(RequestState& request) {
   if (request.callbacks == nullptr) return;
   runtime_->engine().defer(
       [callbacks = request.callbacks, outcome = request.outcome] { callbacks->finish(outcome); });
-}
-
-// False where the call has failed; its outcome says why then.
-bool CommunicatorState::note_outcome(RequestState& request) {
-  if (!request.operation->status().ok()) {
-    request.outcome = request.operation->status();
-    return false;
-  }
-  if (request.call.collective != Collective::kReceive) return true;
-  Status seen = host_.messages().check_received(request.call, request.at_peers().message.result());
-  if (seen.ok()) return true;
-  request.outcome = std::move(seen);
-  request.concerns_call_alone = true;
-  return false;
-}
-
-// Of a failed call, as the caller hears of it: the failure ends the communicator, unless all ranks
-// found it in the call.
-Status CommunicatorState::outcome_of(RequestState& request) {
-  if (request.concerns_call_alone) return request.outcome;
-  if (!failure_.has_cause()) fail(naming_rank(request.outcome), Tell::kEveryone);
-  return failure();
 }
 
 void CommunicatorState::on_completion(RequestState& request,

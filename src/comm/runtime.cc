@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/drain.h"
 #include "base/grace_periods.h"
 #include "base/log.h"
 #include "base/same_user.h"
@@ -34,10 +35,6 @@ class DropSink final : public FrameSink {
   void closed(Rank, const Status&) override {}
 };
 
-// How long the end of a job waits for what was sent to go out, ...
-constexpr auto kDrainLimit = std::chrono::seconds(2);
-// ... and where all communicators had failed, so that nobody waits for it.
-constexpr auto kDrainLimitOfFailure = std::chrono::milliseconds(100);
 // Most callbacks are about to return, and nothing of the job is left then where it has ended.
 constexpr auto kCallbackEnds = std::chrono::milliseconds(20);
 
@@ -355,13 +352,12 @@ void Runtime::shut_down() {
 void Runtime::close_transports() {
   const Engine::Lock lock(*engine_);
   DropSink sink;
-  const TimePoint deadline =
-      Clock::now() + (has_sound_close_ ? Duration(kDrainLimit) : Duration(kDrainLimitOfFailure));
-  for (int looks = 0; engine_->messenger().has_unsent() && Clock::now() < deadline; ++looks) {
+  Drain drain(has_sound_close_, Clock::now());
+  for (int looks = 0; engine_->messenger().has_unsent() && drain.goes_on(Clock::now()); ++looks) {
     engine_->messenger().poll();
     if (looks > 100) usleep(100);
   }
-  transports_.close(deadline, sink);
+  transports_.close(drain.deadline(), sink);
 }
 
 void leave_to_parent(std::shared_ptr<void> inherited) {

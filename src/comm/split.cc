@@ -2,56 +2,14 @@
 
 #include <algorithm>
 #include <numeric>
-#include <string_view>
 
 #include "base/communicator_id.h"
-#include "base/fnv.h"
 #include "comm/link_measurement.h"
+#include "comm/part.h"
 #include "transports/shm/segment_group.h"
 
 namespace unisono::detail {
 namespace {
-
-struct Vote {
-  std::int32_t color;
-  std::int32_t key;
-  // Of the list of the ranks that it expects in its part.
-  std::uint32_t expected_count;
-  std::uint32_t expected_digest;
-};
-
-Vote make_vote(int color, int key, std::span<const Rank> expected) {
-  const std::string_view bytes(reinterpret_cast<const char*>(expected.data()),
-                               expected.size_bytes());
-  return {color, key, static_cast<std::uint32_t>(expected.size()), fnv1a(bytes)};
-}
-
-// The ranks of a part all find the same: an error where they expect different ranks in it, or one
-// of those whom they expect voted otherwise.
-Status check_expected(const std::vector<Vote>& votes, const std::vector<Rank>& part, Rank self) {
-  const Vote& own = votes[static_cast<std::size_t>(self)];
-  const auto other = std::find_if(part.begin(), part.end(), [&](Rank rank) {
-    const Vote& vote = votes[static_cast<std::size_t>(rank)];
-    return vote.expected_count != own.expected_count || vote.expected_digest != own.expected_digest;
-  });
-  if (other != part.end()) {
-    return Status(ErrorCode::kMismatch, "rank " + std::to_string(*other) +
-                                            " named other ranks than rank " + std::to_string(self) +
-                                            " did");
-  }
-  if (own.expected_count == 0 || own.expected_count == part.size()) return Status();
-  return Status(ErrorCode::kMismatch, "of the " + std::to_string(own.expected_count) +
-                                          " ranks that rank " + std::to_string(self) +
-                                          " named, only " + std::to_string(part.size()) +
-                                          " named themselves");
-}
-
-// What the first member of a part tells the others.
-struct Offer {
-  std::uint32_t id = 0;
-  std::uint32_t block = 0;  // of shared memory
-  std::uint32_t has_block = 0;
-};
 
 // What the leader of a part reserves to offer it. It goes back if no call of the parent has begun
 // since: by such a call others may have heard of it, and who opens a block counts itself in it,
@@ -177,31 +135,25 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
                                                  std::span<const Rank> expected) {
   Runtime& runtime = parent.runtime();
   UNISONO_ASSIGN(const std::vector<Vote> votes, share(parent, make_vote(color, key, expected)));
-
-  std::vector<Rank> ranks;  // of the parent, in my part
-  for (Rank r = 0; r < parent.size(); ++r) {
-    if (color >= 0 && votes[static_cast<std::size_t>(r)].color == color) ranks.push_back(r);
-  }
-  std::stable_sort(ranks.begin(), ranks.end(), [&](Rank a, Rank b) {
-    return votes[static_cast<std::size_t>(a)].key < votes[static_cast<std::size_t>(b)].key;
-  });
-  // Ranks that disagree take part to the end, with nothing, because the others share on.
-  const Status agreed_on = check_expected(votes, ranks, parent.rank());
-  if (!agreed_on) ranks.clear();
+  const Part part(votes, parent.rank());
+  const std::vector<Rank>& ranks = part.ranks();
   std::vector<Rank> members;
   for (const Rank r : ranks) members.push_back(parent.members().world_rank(r));
   const std::vector<int> indices = local_indices(runtime, members);
-  const bool leads = !ranks.empty() && ranks.front() == parent.rank();
 
   Offer offer;
-  if (leads) offer.id = take_communicator_id(runtime);
+  if (part.leads()) offer.id = take_communicator_id(runtime);
   ReservedBlock block(parent);
-  if (leads && !indices.empty()) block.reserve_for(&offer);
+  if (part.leads() && !indices.empty()) block.reserve_for(&offer);
   UNISONO_ASSIGN(const std::vector<Offer> offers, share(parent, offer));
-  const Offer agreed = ranks.empty() ? Offer{} : offers[static_cast<std::size_t>(ranks.front())];
-  UNISONO_ASSIGN(std::unique_ptr<native::Group> native,
-                 open_native(parent, ranks, indices, agreed));
-  UNISONO_TRY(agreed_on);
+  const Offer agreed = part.agreed(offers);
+  auto native = open_native(parent, ranks, indices, agreed);
+  if (!native) {
+    const Engine::Lock lock(runtime.engine());
+    parent.fail_part(agreed.id, native.error());
+    return native.error();
+  }
+  UNISONO_TRY(part.agreed_on());
   if (ranks.empty()) return std::shared_ptr<CommunicatorState>();
   if (agreed.id == 0) {
     return Status(ErrorCode::kOutOfResources,
@@ -209,10 +161,8 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
                       "can be told apart in one job; start the job anew",
                   ranks.front());
   }
-  const Rank me =
-      static_cast<Rank>(std::find(ranks.begin(), ranks.end(), parent.rank()) - ranks.begin());
-  return make_enlisted(parent.shared_runtime(), agreed.id, std::move(members), me,
-                       std::move(native));
+  return make_enlisted(parent.shared_runtime(), agreed.id, std::move(members), part.place(),
+                       *std::move(native));
 }
 
 Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> runtime) {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/request_state.h"
+#include "backend/request_state.h"
 #include "comm/watched_job.h"
 #include "cuda/collectives/device_calls.h"
 #include "rendezvous/arbiter.h"

@@ -2,32 +2,31 @@
 
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <span>
 
-#include "base/grace_periods.h"
 #include "rendezvous/peer_information.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous/standby.h"
 
 namespace unisono::rendezvous {
+
 StandbyDial::StandbyDial(const World& world, Rank standby, const RejoinMessage& greeting,
                          TimePoint now)
     : world_(world),
-      standby_(standby),
       greeting_(encode_rejoin(greeting, world.size)),
-      // The arbiter of this process does answer.
-      due_(standby == world.rank ? kNever : now + grace::kStandbyAnswer) {
-  const Member& there = world.members[static_cast<std::size_t>(standby)];
-  const Member& here = world.members[static_cast<std::size_t>(world.rank)];
-  StandbyAddress address = standby_address(there);
-  if (!address.unix_name.empty() && same_host(here, there)) {
+      places_(places_of(world.members[static_cast<std::size_t>(standby)])),
+      attempt_(standby, world.rank, places_.size(), now) {}
+
+std::vector<StandbyDial::Place> StandbyDial::places_of(const Member& standby) {
+  StandbyAddress address = standby_address(standby);
+  if (!address.unix_name.empty() &&
+      same_host(world_.members[static_cast<std::size_t>(world_.rank)], standby)) {
     unix_name_ = std::move(address.unix_name);
-    places_.push_back({});
-    return;
+    return {Place{}};
   }
-  for (std::string& host : address.hosts) places_.push_back({std::move(host), address.port});
-  std::reverse(places_.begin(), places_.end());
+  std::vector<Place> places;
+  for (std::string& host : address.hosts) places.push_back({std::move(host), address.port});
+  return places;
 }
 
 StandbyDial::~StandbyDial() {
@@ -42,40 +41,20 @@ void StandbyDial::list_awaited(std::vector<pollfd>* awaited) const {
   awaited->push_back({stream_->fd(), static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN), 0});
 }
 
-DialOutcome StandbyDial::advance(TimePoint now) {
-  if (now >= due_) return DialOutcome::kFailed;
-  if (!stream_ && now < opens_at_) return DialOutcome::kPending;
-  for (;;) {
-    if (!stream_) {
-      if (places_.empty()) return DialOutcome::kAbsent;
-      open_next();
-      if (!stream_) continue;
-    }
-    const DialOutcome outcome = converse();
-    if (outcome != DialOutcome::kFailed) return outcome;
-    stream_.reset();
-    if (!connected_) continue;
-    // Somebody listens, and had no place for one more.
-    places_.push_back(place_);
-    opens_at_ = now + kTurnedAwayPause;
-    return DialOutcome::kPending;
-  }
-}
-
-void StandbyDial::open_next() {
-  place_ = std::move(places_.back());
-  places_.pop_back();
+bool StandbyDial::open(std::size_t place) {
+  const auto& [host, port] = places_[place];
   connected_ = greeted_ = false;
   handshake_.reset();
-  const bool is_unix = place_.host.empty();
-  auto fd = is_unix ? connect_unix(unix_name_) : begin_connect_tcp(place_.host, place_.port);
-  if (!fd) return;
+  const bool is_unix = host.empty();
+  auto fd = is_unix ? connect_unix(unix_name_) : begin_connect_tcp(host, port);
+  if (!fd) return false;
   stream_.emplace(std::move(*fd));
   connected_ = is_unix;
-  handshake_.emplace(
-      world_.key, Handshake::Role::kInitiator,
-      HandshakeIdentity{world_.job_id, world_.rank, standby_, HandshakePurpose::kControl, 0});
+  handshake_.emplace(world_.key, Handshake::Role::kInitiator,
+                     HandshakeIdentity{world_.job_id, world_.rank, attempt_.standby(),
+                                       HandshakePurpose::kControl, 0});
   stream_->queue(handshake_->take_output());
+  return true;
 }
 
 bool StandbyDial::is_connected() {
@@ -89,7 +68,7 @@ DialOutcome StandbyDial::converse() {
     int error = 0;
     socklen_t bytes = sizeof error;
     if (::getsockopt(stream_->fd(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0 || error != 0) {
-      return DialOutcome::kFailed;
+      return DialOutcome::kAbsent;
     }
     tune_tcp(stream_->fd());
     connected_ = true;
@@ -124,10 +103,7 @@ DialOutcome StandbyDial::hear() {
   const bool open = stream_->receive();
   const auto message = stream_->next();
   if (message && !*message) return open ? DialOutcome::kPending : DialOutcome::kFailed;
-  if (message && (*message)->type == MessageType::kSeated) return DialOutcome::kSeated;
-  if (message && (*message)->type == MessageType::kRefusal) return DialOutcome::kRefused;
-  if (message && (*message)->type == MessageType::kFarewell) return DialOutcome::kLeft;
-  return DialOutcome::kFailed;
+  return message ? answer_in((*message)->type) : DialOutcome::kFailed;
 }
 
 }  // namespace unisono::rendezvous

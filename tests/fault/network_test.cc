@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -233,6 +234,19 @@ class LossJob {
     }
   }
 
+  /// All at once; and that the others go on.
+  void end_first_host() {
+    for (int rank = 0; rank < split_.on_first; ++rank) {
+      ranks_[static_cast<std::size_t>(rank)].kill(SIGKILL);
+    }
+    const int left = split_.ranks - split_.on_first;
+    for (int rank = split_.on_first; rank < split_.ranks; ++rank) {
+      ChildProcess& process = ranks_[static_cast<std::size_t>(rank)];
+      EXPECT_EQ(process.wait(kNetworkPatience), 0) << process.output();
+      EXPECT_THAT(process.output(), HasSubstr("went on as " + std::to_string(left)));
+    }
+  }
+
   void expect_success() {
     for (ChildProcess& rank : ranks_) EXPECT_EQ(rank.wait(kNetworkPatience), 0) << rank.output();
   }
@@ -330,13 +344,27 @@ TEST(LostNetwork, ThatIsSoonBackCostsNoFailure) {
   job.expect_success();
 }
 
-// One rank of three, a half, and the arbiter alone, whose place a rank of the others takes.
+// Ranks 0 to 3 die together: a standby of the other host holds the arbiter next. That they have
+// died their kernel says, so that those that are left need not be more.
+TEST(LostHost, TakesNoStandbyOfAnotherHostWithIt) {
+  const std::string lack = what_hosts_lack();
+  if (!lack.empty()) GTEST_SKIP() << "no networks of its own: needs " << lack;
+  const Loss none{"the ranks of the first host die", {}, false};
+  LossJob job(none, "go_on_in_network", {.ranks = 7, .on_first = 4});
+  job.start();
+  job.end_first_host();
+}
+
+// One rank of three, a half, and the arbiter alone or with three more, whose place a rank of the
+// others takes.
 TEST(LostNetwork, LeavesOnePartThatGoesOn) {
   const std::string lack = what_hosts_lack();
   if (!lack.empty()) GTEST_SKIP() << "no networks of its own: needs " << lack;
   const Loss down{"all links down", {"link set data down", "link set control down"}, false};
-  const Split splits[] = {
-      {.ranks = 3, .on_first = 2}, {.ranks = 4, .on_first = 2}, {.ranks = 4, .on_first = 1}};
+  const Split splits[] = {{.ranks = 3, .on_first = 2},
+                          {.ranks = 4, .on_first = 2},
+                          {.ranks = 4, .on_first = 1},
+                          {.ranks = 9, .on_first = 4}};
   std::vector<std::unique_ptr<LossJob>> jobs;
   for (const Split& split : splits) {
     jobs.push_back(std::make_unique<LossJob>(down, "go_on_in_network", split));

@@ -54,6 +54,7 @@ plan::PlanRequest request_of(const Operation& operation, int ranks) {
 }
 
 bool can_run(const Operation& operation, int ranks) {
+  if (!operation.is_collective()) return true;
   const algorithms::Algorithm* const algorithm =
       algorithms::find(operation.what.collective, operation.what.options.algorithm);
   return algorithm != nullptr && algorithm->refuses(request_of(operation, ranks)).empty();
@@ -98,6 +99,29 @@ Operation any_operation(Random& random, const Case& c) {
   what.displaced = random.one_in(2) && what.collective != Collective::kReduceScatterV;
   what.skew = random.one_in(4) ? random.below(8) : 0;
   return operation;
+}
+
+Operation any_exchange(Random& random, const Case& c) {
+  Operation operation;
+  const auto ranks = static_cast<std::uint64_t>(c.ranks);
+  Exchange& exchange = operation.exchange;
+  // The one has a receive for each other.
+  const bool to_one = c.ranks <= kManyRanks && random.one_in(3);
+  exchange = {.pattern = to_one ? Exchange::Pattern::kToOne : Exchange::Pattern::kPairs,
+              .shift = static_cast<Rank>(random.below(ranks)),
+              .messages = static_cast<int>(random.between(1, to_one ? 2 : 4)),
+              .own_tags = random.one_in(2),
+              .from_any = random.one_in(3),
+              .blocks = random.one_in(2),
+              .more_room = random.one_in(4) ? static_cast<int>(random.between(0, 16)) - 8 : 0};
+  operation.what.root = static_cast<Rank>(random.below(ranks));
+  operation.what.type = any_type(random, c.ranks);
+  operation.what.count = any_count(random, c, to_one);
+  return operation;
+}
+
+Operation any_split(Random& random) {
+  return {.what = {}, .parts = static_cast<int>(random.between(1, 3)), .colors = random.next()};
 }
 
 Network any_network(Random& random) {
@@ -248,7 +272,13 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
   c.network = any_network(random);
   const std::uint64_t operations = random.between(1, c.ranks > 16 ? 3 : 10);
   for (std::uint64_t i = 0; i < operations; ++i) {
-    c.operations.push_back(any_operation(random, c));
+    c.operations.push_back(random.one_in(4) ? any_exchange(random, c) : any_operation(random, c));
+  }
+  // What all say in a split, many ranks have no memory for.
+  if (c.ranks <= kManyRanks && random.one_in(4)) {
+    c.takes_turns = random.one_in(2);
+    const auto at = static_cast<std::ptrdiff_t>(random.below(c.operations.size()));
+    c.operations.insert(c.operations.begin() + at, any_split(random));
   }
   if (!limits.with_faults || random.one_in(3)) return c;
   if (random.one_in(8)) {
@@ -327,7 +357,7 @@ std::vector<Operation> calls_of(const Case& c, Rank rank) {
   std::vector<Operation> calls = c.operations;
   for (const Fault& fault : c.faults) {
     if (fault.kind != Fault::Kind::kDiffers || fault.rank != rank) continue;
-    if (fault.call >= calls.size()) continue;
+    if (fault.call >= calls.size() || !calls[fault.call].is_collective()) continue;
     Operation& call = calls[fault.call];
     call.differs = true;
     if (test::has_counts(call.what.collective)) {
@@ -362,6 +392,12 @@ Case adapted_to(Case c, int ranks) {
   return c;
 }
 
+std::vector<Operation> calls_of_part(const Case& c, int ranks) {
+  std::vector<Operation> calls = adapted_to(c, ranks).operations;
+  std::erase_if(calls, [](const Operation& each) { return each.is_split(); });
+  return calls;
+}
+
 std::vector<Case> smaller(const Case& c) {
   std::vector<Case> cases;
   for (const int ranks : {2, c.ranks / 2, c.ranks - 1}) {
@@ -374,6 +410,10 @@ std::vector<Case> smaller(const Case& c) {
     if (operation.what.count > 1) {
       cases.push_back(c);
       cases.back().operations[i].what.count /= 2;
+    }
+    if (operation.exchange.messages > 1) {
+      cases.push_back(c);
+      cases.back().operations[i].exchange.messages = 1;
     }
     if (operation.chunks > 1) {
       cases.push_back(c);
@@ -402,19 +442,33 @@ std::vector<Case> smaller(const Case& c) {
   return cases;
 }
 
+std::string describe(const Operation& operation) {
+  if (operation.is_split()) return fmt::format("a split into up to {} parts", operation.parts);
+  if (!operation.is_exchange()) {
+    return fmt::format("{}, {} chunks", test::describe(operation.what), operation.chunks);
+  }
+  const Exchange& e = operation.exchange;
+  const bool to_one = e.pattern == Exchange::Pattern::kToOne;
+  return fmt::format("{} {}messages of {} {} {}{}{}{}{}", e.messages, e.blocks ? "blocking " : "",
+                     operation.what.count, name_of(operation.what.type),
+                     to_one ? "to rank " : "between each rank r and modulo r ",
+                     to_one ? operation.what.root : e.shift, e.own_tags ? ", own tags" : "",
+                     e.from_any ? ", from any rank" : "",
+                     e.more_room == 0 ? "" : fmt::format(", room {:+}", e.more_room));
+}
+
 std::string describe(const Case& c) {
   const auto us = [](Duration d) { return std::chrono::duration<double, std::micro>(d).count(); };
   const Network& n = c.network;
   std::string text = fmt::format(
-      "{} ranks, {} calls at once, up to {:.1f} us between them, silence {} ms{}\n"
+      "{} ranks, {} calls at once, up to {:.1f} us between them, silence {} ms{}{}\n"
       "  network: {:.1f} to {:.1f} us, one in {} up to {:.1f}; {} streams of {} frames, {} bytes; "
       "eager up to {}, credit {}; one in {} refused, {} lent, {} in parts\n",
       c.ranks, c.at_once, us(c.computes), c.silence.count(), c.shrinks ? ", shrinks" : "",
-      us(n.delay_min), us(n.delay_max), n.late_one_in, us(n.late), n.streams, n.frames_max,
-      n.bytes_max, n.eager_bytes, n.credit_bytes, n.refuse_one_in, n.lend_one_in, n.partial_one_in);
-  for (const Operation& operation : c.operations) {
-    text += fmt::format("  {}, {} chunks\n", test::describe(operation.what), operation.chunks);
-  }
+      c.takes_turns ? ", takes turns" : "", us(n.delay_min), us(n.delay_max), n.late_one_in,
+      us(n.late), n.streams, n.frames_max, n.bytes_max, n.eager_bytes, n.credit_bytes,
+      n.refuse_one_in, n.lend_one_in, n.partial_one_in);
+  for (const Operation& operation : c.operations) text += "  " + describe(operation) + "\n";
   for (const Fault& fault : c.faults) text += "  " + text_of(fault) + "\n";
   return text;
 }

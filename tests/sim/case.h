@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "tests/collective/collective_case.h"
+#include "tests/sim/messages.h"
 
 namespace unisono::sim {
 
@@ -31,9 +32,16 @@ struct Network {
 };
 
 struct Operation {
-  test::CollectiveCase what;
-  int chunks = 1;        ///< of a block
-  bool differs = false;  ///< from what the others call: there is no right result
+  test::CollectiveCase what;  ///< of messages: type, count and root
+  Exchange exchange = {};     ///< of messages
+  int parts = 0;              ///< a split into so many at most; 0: none
+  std::uint64_t colors = 0;   ///< of a split: the seed of who goes where
+  int chunks = 1;             ///< of a block
+  bool differs = false;       ///< from what the others call: there is no right result
+
+  bool is_exchange() const { return exchange.messages > 0; }
+  bool is_split() const { return parts > 0; }
+  bool is_collective() const { return !is_exchange() && !is_split(); }
 };
 
 struct Fault {
@@ -73,6 +81,7 @@ struct Case {
   Network network;
   std::chrono::milliseconds silence{0};  ///< UNISONO_SILENCE; 0: never
   bool shrinks = true;                   ///< survivors go on
+  bool takes_turns = false;              ///< a rank calls in one communicator at a time
 };
 
 struct Limits {
@@ -94,8 +103,11 @@ bool can_shrink(const Case& c);
 /// Only what can run: operations that their algorithm accepts with so many ranks, faults of ranks
 /// that exist.
 Case adapted_to(Case c, int ranks);
+/// What a part of a job calls, of so many ranks.
+std::vector<Operation> calls_of_part(const Case& c, int ranks);
 /// Cases with less in them, the smallest first.
 std::vector<Case> smaller(const Case& c);
+std::string describe(const Operation& operation);
 std::string describe(const Case& c);
 
 }  // namespace unisono::sim

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "backend/call_check.h"
-#include "base/grace_periods.h"
 
 namespace unisono::sim {
 namespace {
@@ -51,163 +50,238 @@ SimulatedCommunicator::SimulatedCommunicator(std::uint32_t id, std::vector<Rank>
                                              Rank world_rank, std::vector<Operation> operations,
                                              const Case& c, std::uint64_t seed,
                                              const Surroundings& around)
-    : around_(around),
-      operations_(std::move(operations)),
+    : WatchedCommunicator({.engine = around.engine,
+                           .scratch = around.scratch,
+                           .news = around.news,
+                           .arbiter = around.arbiter,
+                           .job = around.job},
+                          Members(id, members, place_of(world_rank, members)),
+                          circumstances(static_cast<int>(members.size())), nullptr),
+      surroundings_(around),
       computes_(c.computes),
       random_(seed),
-      at_once_(1 + random_.below(static_cast<std::uint64_t>(c.at_once))),
-      members_(id, members, place_of(world_rank, members)),
-      host_({.engine = around.engine,
-             .scratch = around.scratch,
-             .members = members_,
-             .circumstances = circumstances(members_.size()),
-             .group = nullptr,
-             .on_disagreement = {}}),
-      watchdog_(around.job, members_, host_) {
-  around_.engine.messenger().open(id, members_.world_ranks());
+      at_once_(c.takes_turns ? 1 : 1 + random_.below(static_cast<std::uint64_t>(c.at_once))) {
+  add_calls(operations);
   computes_until_ = now() + random_.of_any_scale_up_to(computes_);
 }
 
-SimulatedCommunicator::~SimulatedCommunicator() {
-  // Of a rank that died in the midst of its calls.
-  for (const auto& running : running_) running->request->on_done = nullptr;
+void SimulatedCommunicator::add_calls(const std::vector<Operation>& operations) {
+  for (const Operation& operation : operations) {
+    const std::size_t number = operations_.size();
+    operations_.push_back(operation);
+    if (!operation.is_exchange()) {
+      calls_.push_back({number});
+      continue;
+    }
+    for (const Message& message :
+         messages_of(operation.exchange, operation.what.root, number, rank(), size())) {
+      calls_.push_back({number, message});
+    }
+  }
 }
 
-void SimulatedCommunicator::start_calls() {
+void SimulatedCommunicator::start_calls(const std::function<bool()>& may_begin) {
   drop_ended();
-  while (!failure_.has_cause() && next_call_ < operations_.size() && running_.size() < at_once_) {
-    if (now() < computes_until_) return around_.wake_in(computes_until_ - now());
-    start_call(next_call_++);
+  if (usable().ok() && is_splitting()) go_on_with_split();
+  while (usable().ok() && !is_splitting() && next_call_ < calls_.size() &&
+         running_.size() < at_once_ && may_begin()) {
+    if (now() < computes_until_) return surroundings_.wake_in(computes_until_ - now());
+    start_call(calls_[next_call_++]);
     drop_ended();
     computes_until_ = now() + random_.of_any_scale_up_to(computes_);
   }
 }
 
-void SimulatedCommunicator::start_call(std::size_t number) {
-  const Operation& operation = operations_[number];
-  running_.push_back(std::make_unique<Running>());
+void SimulatedCommunicator::start_call(const PlannedCall& call) {
+  const Operation& operation = operations_[call.operation];
+  if (operation.is_split()) return begin_split(operation);
+  running_.push_back(std::make_unique<Running>(Running{.what = call}));
   Running& running = *running_.back();
-  running.number = number;
-  running.memory = std::make_unique<CallMemory>();
-  running.part =
-      test::make_part(operation.what, members_.self(), members_.size(), running.memory.get());
-  running.request = std::make_shared<detail::RequestState>();
-  detail::RequestState& request = *running.request;
-  request.reset(running.part->call());
-  request.call.options.order = host_.selection().order_of(request.call);
+  if (!call.message) {
+    running.part = test::make_part(operation.what, rank(), size(), running.memory.get());
+    return start_collective(running);
+  }
+  auto part = std::make_unique<MessagePart>(operation.what, operation.exchange, *call.message,
+                                            rank(), size(), *running.memory);
+  running.message = part.get();
+  running.part = std::move(part);
+  start_message(running);
+}
+
+// As CommunicatorState::start(), but that the case says what runs the call.
+void SimulatedCommunicator::start_collective(Running& running) {
+  const Operation& operation = operations_[running.what.operation];
   HostBackends::Checked checked;
-  const Status valid = check_call(request.call, members_.self(), members_.size(), &checked.shape);
   algorithms::Choice choice;
   choice.algorithm = algorithms::find(operation.what.collective, operation.what.options.algorithm);
   choice.chunks = operation.chunks;
   checked.choice = choice;
+  start(running, checked);
+}
+
+void SimulatedCommunicator::start_message(Running& running) {
+  if (!operations_[running.what.operation].exchange.blocks) {
+    return start(running, HostBackends::Checked());
+  }
+  const Call& call = running.part->call();
+  running.request = begin_message(call, 1);
+  if (running.request != nullptr) return surroundings_.engine.start(*running.request);
+  running.message->note(call.peer, call.count * size_of(call.type));
+  judge(running, Status());
+}
+
+void SimulatedCommunicator::start(Running& running, const HostBackends::Checked& unchecked) {
+  HostBackends::Checked checked = unchecked;
+  const Call& call = running.part->call();
+  const Status valid = check_call(call, rank(), size(), &checked.shape);
+  detail::RequestState& request = prepare(call);
+  running.request = &request;
   const Result<unisono::Operation*> started =
       valid.ok() ? host_.start(request, checked) : Result<unisono::Operation*>(valid);
   if (!started) {
-    around_.accuse(call_text(number) + " could not be started: " + started.error().message());
-    running_.pop_back();
-    return;
+    return surroundings_.accuse(call_text(running.what) +
+                                " could not be started: " + started.error().message());
   }
-  request.operation = *started;
-  request.on_done = [this, &running](Task&) { on_done(running); };
-  around_.engine.start(request);
+  surroundings_.engine.start(*note_begun(request, *started));
 }
 
-void SimulatedCommunicator::on_done(Running& running) {
-  detail::RequestState& request = *running.request;
-  const bool succeeded = request.operation->status().ok();
-  request.backend->end(request, succeeded);
-  if (succeeded) {
-    ++calls_done_;
-    const bool differs = operations_[running.number].differs;
-    const std::string wrong = differs ? "" : running.part->check();
-    if (!wrong.empty()) around_.accuse(call_text(running.number) + ": " + wrong);
+void SimulatedCommunicator::on_over(detail::RequestState& request) {
+  const auto found = std::find_if(running_.begin(), running_.end(),
+                                  [&](const auto& each) { return each->request == &request; });
+  if (found == running_.end()) {  // of a split
+    splitting_->is_in_call = request.held = false;
+    return;
+  }
+  Running& running = **found;
+  if (running.message != nullptr) {
+    const TaggedResult& result = request.at_peers().message.result();
+    running.message->note(members().find(result.peer), result.bytes);
+  }
+  judge(running, request.outcome);
+}
+
+void SimulatedCommunicator::judge(Running& running, const Status& outcome) {
+  const auto accuse = [&](const std::string& what) {
+    surroundings_.accuse(call_text(running.what) + ": " + what);
+  };
+  const bool is_refused = running.message != nullptr && running.message->is_refused();
+  if (outcome.ok() && is_refused) accuse("a message is taken that is longer than its room");
+  if (outcome.code() == ErrorCode::kInvalidArgument && !is_refused) accuse(outcome.message());
+  if (outcome.ok() && !is_refused) {
+    ++(running.message == nullptr ? calls_done_ : messages_done_);
+    const Operation& operation = operations_[running.what.operation];
+    const std::string wrong = operation.differs ? "" : running.part->check();
+    if (!wrong.empty()) accuse(wrong);
+    const bool is_of_any = running.message != nullptr && running.part->call().peer == kAnyRank &&
+                           operation.exchange.pattern == Exchange::Pattern::kToOne;
+    if (is_of_any && !heard_.insert({running.part->call().tag, running.message->source()}).second) {
+      accuse("a message comes twice");
+    }
   }
   running.memory->reuse();
+}
+
+// ---- Splitting ----------------------------------------------------------------------------------
+
+void SimulatedCommunicator::begin_split(const Operation& operation) {
+  Random random(operation.colors + static_cast<std::uint64_t>(rank()));
+  const auto color =
+      static_cast<int>(random.below(static_cast<std::uint64_t>(operation.parts) + 1)) - 1;
+  splitting_ = std::make_unique<Splitting>();
+  splitting_->vote = detail::make_vote(color, static_cast<int>(random.below(4)), {});
+  share(splitting_->vote, &splitting_->votes);
+}
+
+// As split() of src/comm, but that no part shares memory.
+void SimulatedCommunicator::go_on_with_split() {
+  if (splitting_->is_in_call) return;
+  switch (splitting_->step) {
+    case Splitting::Step::kVotes:
+      splitting_->step = Splitting::Step::kOffers;
+      splitting_->part.emplace(splitting_->votes, rank());
+      if (splitting_->part->leads()) splitting_->offer.id = surroundings_.take_id();
+      share(splitting_->offer, &splitting_->offers);
+      break;
+    case Splitting::Step::kOffers:
+      splitting_->step = Splitting::Step::kOpened;
+      splitting_->agreed = splitting_->part->agreed(splitting_->offers);
+      share(splitting_->opened, &splitting_->all_opened);
+      break;
+    case Splitting::Step::kOpened:
+      splitting_->step = Splitting::Step::kOver;
+      [[fallthrough]];
+    case Splitting::Step::kOver:
+      return end_split();
+  }
+  if (is_splitting()) go_on_with_split();
+}
+
+template <typename T>
+void SimulatedCommunicator::share(const T& mine, std::vector<T>* all) {
+  all->resize(static_cast<std::size_t>(size()));
+  const Call call{.collective = Collective::kAllGather,
+                  .in = &mine,
+                  .out = all->data(),
+                  .count = sizeof(T),
+                  .type = DataType::kUint8};
+  HostBackends::Checked checked;
+  static_cast<void>(check_call(call, rank(), size(), &checked.shape));
+  detail::RequestState& request = prepare(call);
+  splitting_->is_in_call = true;
+  const Result<unisono::Operation*> started = host_.start(request, checked);
+  if (!started) return surroundings_.accuse("cannot split: " + started.error().message());
+  surroundings_.engine.start(*note_begun(request, *started));
+}
+
+void SimulatedCommunicator::end_split() {
+  const std::unique_ptr<Splitting> split = std::move(splitting_);
+  std::vector<Rank> world_ranks;
+  for (const Rank each : split->part->ranks()) world_ranks.push_back(members().world_rank(each));
+  if (!world_ranks.empty()) surroundings_.on_split(split->agreed.id, std::move(world_ranks));
 }
 
 // Calls that went well have nothing on its way to their buffers; of the others it shows later.
 void SimulatedCommunicator::drop_ended() {
   std::erase_if(running_, [&](auto& running) {
-    if (!running->request->done.load()) return false;
-    if (!running->request->operation->status().ok()) {
-      given_back_.push_back(std::move(running->memory));
-    }
+    if (running->request == nullptr) return true;  // a message that was over at once
+    detail::RequestState& request = *running->request;
+    if (!request.done.load()) return false;
+    if (!request.outcome.ok()) given_back_.push_back(std::move(running->memory));
+    request.held = false;
     return true;
   });
 }
 
-// As CommunicatorState does; so do the next three.
-void SimulatedCommunicator::tend(const std::vector<bool>& peer_left) {
-  if (failure_.is_disputed()) {
-    if (failure_.is_overdue(now())) fail(failure_.disputed(), Tell::kEveryone);
-    return;
-  }
-  for (std::size_t i = 0; i < running_.size() && !failure_.has_cause(); ++i) {
-    if (running_[i]->request->done.load()) continue;
-    const Status seen = watchdog_.look_at(*running_[i]->request, now(), peer_left);
-    if (seen.ok()) continue;
-    around_.catch_up();  // it may only follow from what the job is about to say
-    fail(seen, Tell::kEveryone);
-  }
-}
-
-void SimulatedCommunicator::fail(Status cause, Tell tell) {
-  if (!failure_.set(cause)) return;
-  if (cause.code() == ErrorCode::kProtocol) around_.accuse(whereabouts());
-  if (tell == Tell::kEveryone) around_.arbiter.report_failure(decision_of(cause));
-  end_calls(cause);
-  around_.on_failed(*this, cause);
-}
-
-void SimulatedCommunicator::disagree(const Status& seen) {
-  if (!failure_.dispute(seen, now() + grace::kDecision)) return;
-  around_.arbiter.report_differing(decision_of(seen), own_calls());
-}
-
-FailureDecision SimulatedCommunicator::decision_of(const Status& cause) const {
-  const Rank failed_rank = cause.rank() < 0 ? -1 : members_.world_rank(cause.rank());
-  return {cause.code(), failed_rank, members_.id(), 0, cause.message()};
-}
-
-void SimulatedCommunicator::note_left(Rank member) {
-  if (member >= 0) watchdog_.note_left(member);
-}
-
-void SimulatedCommunicator::end_calls(const Status& cause) {
-  for (const auto& running : running_) {
-    if (!running->request->done.load()) around_.engine.fail(*running->request, cause);
-  }
-  drop_ended();
+void SimulatedCommunicator::on_failing(const Status& cause) {
+  if (cause.code() == ErrorCode::kProtocol) surroundings_.accuse(whereabouts());
+  if (is_splitting()) fail_part(splitting_->agreed.id, cause);
+  surroundings_.on_failed(*this, cause);
 }
 
 void SimulatedCommunicator::close() {
-  if (std::exchange(is_closed_, true)) return;
-  const Status closed(ErrorCode::kClosed, "the communicator was closed on this rank");
-  if (failure_.set(closed)) end_calls(closed);
-  around_.engine.messenger().close(members_.id());
+  if (closed()) return;
+  close_here();
+  drop_ended();
 }
 
-void SimulatedCommunicator::add_waits(std::vector<RunningWait>* waits) {
-  for (const auto& running : running_) {
-    if (!running->request->done.load()) waits->push_back(watchdog_.wait_of(*running->request));
-  }
-}
-
-std::string SimulatedCommunicator::call_text(std::size_t number) const {
-  return "rank " + std::to_string(members_.world_rank(members_.self())) + ", call " +
-         std::to_string(number) + " of communicator " + std::to_string(members_.id()) + " (" +
-         test::describe(operations_[number].what) + ")";
+std::string SimulatedCommunicator::call_text(const PlannedCall& call) const {
+  return "rank " + std::to_string(members().world_rank(rank())) + ", call " +
+         std::to_string(call.operation) + " of communicator " + std::to_string(members().id()) +
+         " (" + describe(operations_[call.operation]) + ")";
 }
 
 std::string SimulatedCommunicator::whereabouts() const {
-  if (failure_.has_cause()) return "has failed: " + failure().message();
+  if (!usable().ok()) return "has failed: " + failure().message();
   if (has_made_all_calls()) return "has made all its calls";
+  if (is_splitting()) return "splits communicator " + std::to_string(members().id());
   if (running_.empty()) return "computes before call " + std::to_string(next_call_);
   std::string text;
   for (const auto& running : running_) {
-    if (running->request->done.load()) continue;
-    text += (text.empty() ? "is in call " : ", ") + std::to_string(running->number) + " for";
+    if (running->request == nullptr || running->request->done.load()) continue;
+    text += (text.empty() ? "is in call " : ", ") + std::to_string(running->what.operation);
+    text += running->message == nullptr           ? " for"
+            : running->message->message().is_send ? " (send) for"
+                                                  : " (receive) for";
     std::vector<Rank> waits;
     running->request->operation->waiting_for(&waits);
     for (const Rank peer : waits) text += " " + std::to_string(peer);

@@ -1,20 +1,19 @@
-// One rank's part in a communicator of a simulated job: its calls, by the production backends and
-// under the production watchdog, and its failure.
+// One rank's part in a communicator of a simulated job: the production's, in virtual time, and the
+// calls of a case.
 //
 // Thread rule: one thread.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "backend/host_backends.h"
-#include "comm/failure.h"
-#include "comm/job_communicator.h"
-#include "comm/request_state.h"
-#include "comm/watchdog.h"
-#include "rendezvous/arbiter.h"
+#include "comm/part.h"
+#include "comm/watched_communicator.h"
 #include "tests/sim/case.h"
 #include "tests/sim/random.h"
 #include "tests/sim/schedule.h"
@@ -37,16 +36,19 @@ class CallMemory final : public test::CaseMemory {
   std::vector<std::vector<std::byte>> blocks_;
 };
 
-class SimulatedCommunicator final : public JobCommunicator {
+class SimulatedCommunicator final : public detail::WatchedCommunicator {
  public:
   struct Surroundings {
     Schedule& schedule;
     Engine& engine;
     ScratchPool& scratch;
     WatchedJob& job;
+    JobNews& news;
     ArbiterClient& arbiter;
-    std::function<void()> catch_up;  ///< hears what the arbiter has said
     std::function<void(SimulatedCommunicator&, const Status&)> on_failed;
+    std::function<std::uint32_t()> take_id;  ///< for a communicator that this rank names
+    /// It was split: world ranks `members` are this rank's part, by this number.
+    std::function<void(std::uint32_t id, std::vector<Rank> members)> on_split;
     std::function<void(Duration)> wake_in;
     std::function<void(const std::string&)> accuse;
   };
@@ -54,70 +56,90 @@ class SimulatedCommunicator final : public JobCommunicator {
   SimulatedCommunicator(std::uint32_t id, std::vector<Rank> members, Rank world_rank,
                         std::vector<Operation> operations, const Case& c, std::uint64_t seed,
                         const Surroundings& around);
-  ~SimulatedCommunicator() override;
   SimulatedCommunicator(const SimulatedCommunicator&) = delete;
 
-  // JobCommunicator
-  const Members& members() const override { return members_; }
-  const CallRecord* find_call(std::uint64_t sequence) const override {
-    return host_.calls().find(sequence);
-  }
-  CallsOfRank own_calls() const override {
-    return {members_.self(), members_.world_ranks(), host_.calls().latest()};
-  }
-  void add_waits(std::vector<RunningWait>* waits) override;
-  void fail(Status cause, Tell tell) override;
-  void disagree(const Status& seen) override;
-  void note_left(Rank member) override;
-  void tend(const std::vector<bool>& peer_left) override;
-
   /// Behind those that it has.
-  void add_calls(const std::vector<Operation>& operations) {
-    operations_.insert(operations_.end(), operations.begin(), operations.end());
-  }
-  void start_calls();
+  void add_calls(const std::vector<Operation>& operations);
+  /// Goes on with what it has begun, and begins more while it may.
+  void start_calls(const std::function<bool()>& may_begin = [] { return true; });
   void close();
 
-  Status failure() const { return failure_.cause(); }
-  bool is_running() const { return !running_.empty(); }
-  bool has_made_all_calls() const { return next_call_ == operations_.size() && running_.empty(); }
-  bool is_closed() const { return is_closed_; }
+  bool is_running() const { return !running_.empty() || (is_splitting() && usable().ok()); }
+  /// The number of the operation that it calls next.
+  std::size_t next_operation() const {
+    return next_call_ < calls_.size() ? calls_[next_call_].operation : operations_.size();
+  }
+  std::size_t latest_operation() const { return calls_[next_call_ - 1].operation; }
+  /// It calls nothing any more.
+  bool is_settled() const { return !usable().ok() || has_made_all_calls(); }
+  bool has_made_all_calls() const { return next_call_ == calls_.size() && !is_running(); }
+  /// Collectives, and sends and receives.
   int calls_done() const { return calls_done_; }
+  int messages_done() const { return messages_done_; }
   std::string whereabouts() const;
   /// Buffers that were given back with a failure are as their owner left them.
   bool are_buffers_untouched() const;
 
  private:
+  /// One call of an operation.
+  struct PlannedCall {
+    std::size_t operation;
+    std::optional<Message> message = {};  ///< none: a collective
+  };
   struct Running {
-    std::size_t number = 0;
-    std::unique_ptr<CallMemory> memory;
-    std::unique_ptr<test::CasePart> part;
-    std::shared_ptr<detail::RequestState> request;
+    PlannedCall what;
+    std::unique_ptr<CallMemory> memory = std::make_unique<CallMemory>();
+    std::unique_ptr<test::CasePart> part = {};
+    MessagePart* message = nullptr;  ///< the part, where it is one
+    detail::RequestState* request = nullptr;
   };
 
-  void start_call(std::size_t number);
-  void on_done(Running& running);
-  void drop_ended();
-  void end_calls(const Status& cause);
-  FailureDecision decision_of(const Status& cause) const;
-  std::string call_text(std::size_t number) const;
-  TimePoint now() const { return around_.schedule.now(); }
+  /// A split on its way: what split() of src/comm does by blocking calls.
+  struct Splitting {
+    enum class Step : std::uint8_t { kVotes, kOffers, kOpened, kOver };
+    Step step = Step::kVotes;
+    bool is_in_call = false;
+    detail::Vote vote;
+    detail::Offer offer, agreed;
+    std::uint8_t opened = 1;
+    std::vector<detail::Vote> votes;
+    std::vector<detail::Offer> offers;
+    std::vector<std::uint8_t> all_opened;
+    std::optional<detail::Part> part = {};
+  };
 
-  const Surroundings around_;
+  // WatchedCommunicator
+  TimePoint now() const override { return surroundings_.schedule.now(); }
+  void on_failing(const Status& cause) override;
+  void on_over(detail::RequestState& request) override;
+
+  void start_call(const PlannedCall& call);
+  void start_collective(Running& running);
+  void start_message(Running& running);
+  void start(Running& running, const HostBackends::Checked& checked);
+  bool is_splitting() const { return splitting_ != nullptr; }
+  void begin_split(const Operation& operation);
+  void go_on_with_split();
+  template <typename T>
+  void share(const T& mine, std::vector<T>* all);
+  void end_split();
+  void drop_ended();
+  void judge(Running& running, const Status& outcome);
+  std::string call_text(const PlannedCall& call) const;
+
+  const Surroundings surroundings_;
   std::vector<Operation> operations_;
+  std::vector<PlannedCall> calls_;
   const Duration computes_;
   Random random_;
   const std::size_t at_once_;
-  const Members members_;
-  HostBackends host_;
-  Watchdog watchdog_;
   std::vector<std::unique_ptr<Running>> running_;
+  std::unique_ptr<Splitting> splitting_;
   std::vector<std::unique_ptr<CallMemory>> given_back_;
   std::size_t next_call_ = 0;
-  int calls_done_ = 0;
+  int calls_done_ = 0, messages_done_ = 0;
+  std::set<std::pair<Tag, Rank>> heard_;  // of all that send to one rank, which named none
   TimePoint computes_until_{};
-  Failure failure_;
-  bool is_closed_ = false;
 };
 
 }  // namespace unisono::sim

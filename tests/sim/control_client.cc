@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/grace_periods.h"
-#include "rendezvous/standby_dial.h"
 #include "tests/sim/control_text.h"
 
 namespace unisono::sim {
@@ -47,35 +45,23 @@ void ControlClient::on_message(int connection, std::string_view bytes) {
   session_.on_wake(now());
   const Message message{type_of(bytes), body_of(bytes)};
   if (dial_ && connection == dial_->connection) {
-    switch (message.type) {
-      case MessageType::kSeated:
-        dial_->outcome = DialOutcome::kSeated;
-        break;
-      case MessageType::kRefusal:
-        dial_->outcome = DialOutcome::kRefused;
-        break;
-      case MessageType::kFarewell:
-        dial_->outcome = DialOutcome::kLeft;
-        break;
-      default:
-        come_again();
-    }
+    dial_->heard = answer_in(message.type);
   } else if (connection == connection_ && session_.is_connected()) {
     session_.on_heard(now());
     session_.on_message(message, now());
   }
-  settle_dial();
+  advance_dial();
 }
 
 void ControlClient::on_closed(int connection) {
   if (session_.has_left()) return;
   session_.on_wake(now());
   if (dial_ && connection == dial_->connection) {
-    come_again();
+    dial_->heard = DialOutcome::kFailed;
   } else if (connection == connection_ && session_.is_connected()) {
     session_.on_closed(now());
   }
-  settle_dial();
+  advance_dial();
 }
 
 void ControlClient::on_wake() {
@@ -83,39 +69,29 @@ void ControlClient::on_wake() {
   if (now() >= gone_at_) return close_if_left();
   session_.on_wake(now());
   session_.look_for_silence(now());
-  if (dial_ && now() >= dial_->due) {
-    dial_->outcome = DialOutcome::kFailed;
-  } else if (dial_ && dial_->connection < 0 && now() >= dial_->again) {
-    connect();
-  }
-  settle_dial();
+  advance_dial();
   session_.beat(now());
 }
 
 TimePoint ControlClient::next_due() const {
   if (session_.is_lost()) return kNever;
   if (!dial_) return std::min(session_.next_due(), gone_at_);
-  const TimePoint dialling =
-      dial_->connection < 0 ? std::min(dial_->due, dial_->again) : dial_->due;
-  return std::min({dialling, session_.next_due(), gone_at_});
+  return std::min({dial_->attempt.next_due(), session_.next_due(), gone_at_});
 }
 
 // ---- Attempts to come to a standby --------------------------------------------------------------
 
+// Where there are two addresses nobody listens at the first.
+bool ControlClient::Dial::open(std::size_t place) {
+  connection = place == last_place_ ? network_.dial(attempt.standby(), greeting_) : -1;
+  heard = DialOutcome::kPending;
+  return connection >= 0;
+}
+
 void ControlClient::dial(Rank standby, const RejoinMessage& greeting, TimePoint now) {
   give_up();
-  dial_.emplace(Dial{standby, standby == self_ ? kNever : now + grace::kStandbyAnswer, greeting});
-  connect();
-}
-
-void ControlClient::connect() {
-  dial_->connection = network_.dial(dial_->standby, dial_->greeting);
-  if (dial_->connection < 0) dial_->outcome = DialOutcome::kAbsent;
-}
-
-void ControlClient::come_again() {
-  dial_->connection = -1;
-  dial_->again = now() + kTurnedAwayPause;
+  const std::size_t places = standby == self_ || (standby + self_) % 2 == 0 ? 1 : 2;
+  dial_.emplace(network_, standby, self_, places, greeting, now);
 }
 
 void ControlClient::give_up() {
@@ -133,9 +109,11 @@ void ControlClient::move() {
   dial_.reset();
 }
 
-void ControlClient::settle_dial() {
-  while (dial_ && dial_->outcome != DialOutcome::kPending) {
-    session_.on_dialled(std::exchange(dial_->outcome, DialOutcome::kPending), now());
+void ControlClient::advance_dial() {
+  while (dial_) {
+    const DialOutcome outcome = dial_->attempt.advance(*dial_, now());
+    if (outcome == DialOutcome::kPending) break;
+    session_.on_dialled(outcome, now());
   }
   close_if_left();
 }

@@ -1,5 +1,5 @@
-// A rank's side of its control connection over the simulated network: the production's session, and
-// the attempts to come to a standby that standby_dial makes with sockets.
+// A rank's side of its control connection over the simulated network: the production's session and
+// attempts to come to a standby.
 //
 // Thread rule: one thread.
 #pragma once
@@ -8,9 +8,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/control_session.h"
+#include "rendezvous/standby_attempt.h"
 #include "tests/sim/schedule.h"
 
 namespace unisono::sim {
@@ -59,13 +61,27 @@ class ControlClient final : public rendezvous::ArbiterConnection, private rendez
   TimePoint next_due() const;
 
  private:
-  struct Dial {
-    Rank standby;
-    TimePoint due;
-    rendezvous::RejoinMessage greeting;
-    int connection = -1;  // none: it was turned away, and comes again
-    TimePoint again{};
-    rendezvous::DialOutcome outcome = rendezvous::DialOutcome::kPending;
+  /// An attempt to come to a standby, and its connection.
+  class Dial final : public rendezvous::StandbyLine {
+   public:
+    Dial(const ControlNetwork& network, Rank standby, Rank self, std::size_t places,
+         rendezvous::RejoinMessage greeting, TimePoint now)
+        : attempt(standby, self, places, now),
+          network_(network),
+          last_place_(places - 1),
+          greeting_(std::move(greeting)) {}
+    bool open(std::size_t place) override;
+    rendezvous::DialOutcome converse() override { return heard; }
+    void close() override { network_.close(std::exchange(connection, -1)); }
+
+    rendezvous::StandbyAttempt attempt;
+    int connection = -1;
+    rendezvous::DialOutcome heard{};  // on it
+
+   private:
+    const ControlNetwork& network_;
+    const std::size_t last_place_;
+    const rendezvous::RejoinMessage greeting_;
   };
 
   // ControlLinks
@@ -75,11 +91,9 @@ class ControlClient final : public rendezvous::ArbiterConnection, private rendez
   void give_up() override;
   void move() override;
 
-  void connect();
-  void come_again();
   void close_if_left();
-  /// Tells the session how its attempts have ended.
-  void settle_dial();
+  /// Goes on with attempts, and tells the session how they have ended.
+  void advance_dial();
   TimePoint now() const { return schedule_.now(); }
 
   const Rank self_;

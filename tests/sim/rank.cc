@@ -6,22 +6,17 @@
 
 #include "base/communicator_id.h"
 #include "base/grace_periods.h"
-#include "rendezvous/shrink_agreements.h"
 
 namespace unisono::sim {
 namespace {
 
-using rendezvous::ShrinkMessage;
-using rendezvous::ShrinkStep;
+using rendezvous::Survivor;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr std::size_t kScratchBytes = 1 << 26;
 constexpr milliseconds kCallTimeout{10'000};
 constexpr milliseconds kPatience{4'000};  // of who shrinks
-// As runtime.cc and shrink.cc have them.
-constexpr Duration kDrainLimit = seconds(2), kDrainLimitOfFailure = milliseconds(100);
-constexpr Duration kAnswerTime = seconds(10);
 // A rank that has not gone on stays until the others can have heard of it.
 constexpr Duration kStaysAfterFailure = seconds(5);
 constexpr Duration kTendEveryMin = milliseconds(1), kTendEveryMax = milliseconds(50);
@@ -40,6 +35,11 @@ Operation meeting_call() {
   barrier.what.collective = Collective::kBarrier;
   barrier.what.options.algorithm = "dissemination";
   return barrier;
+}
+
+Status in_world_ranks(const SimulatedCommunicator& communicator, const Status& cause) {
+  if (cause.rank() < 0) return cause;
+  return Status(cause.code(), cause.message(), communicator.members().world_rank(cause.rank()));
 }
 
 }  // namespace
@@ -71,15 +71,18 @@ SimulatedCommunicator& SimulatedRank::make_communicator(std::uint32_t id, std::v
       .engine = engine_,
       .scratch = scratch_,
       .job = *this,
+      .news = news_,
       .arbiter = around_.arbiter,
-      .catch_up = [this] { news_.catch_up(); },
       .on_failed = [this](SimulatedCommunicator& failed,
                           const Status& cause) { note_failure(failed, cause); },
+      .take_id = [this] { return communicator_id(next_number_++, rank_, around_.c.ranks); },
+      .on_split = [this](std::uint32_t number,
+                         std::vector<Rank> part) { add_part(number, std::move(part)); },
       .wake_in = around_.wake_in,
       .accuse = around_.accuse};
   communicators_.push_back(std::make_unique<SimulatedCommunicator>(
       id, std::move(members), rank_, std::move(operations), around_.c, random_.next(), around));
-  news_.add(*communicators_.back());
+  communicators_.back()->enlist();
   return *communicators_.back();
 }
 
@@ -89,19 +92,55 @@ void SimulatedRank::beat() {
     const Engine::Lock lock(engine_);
     engine_.poll();
     look_around();
+    if (state_ != State::kDraining) {
+      for (SimulatedCommunicator* const part : parts_) {
+        if (part != part_of_current_ || state_ != State::kCalling) part->start_calls();
+      }
+    }
     if (state_ == State::kCalling) {
-      current().start_calls();
+      call();
       if (!current().failure().ok()) {
         begin_to_shrink();
-      } else if (current().has_made_all_calls()) {
+      } else if (current().has_made_all_calls() && are_parts_settled()) {
         linger(random_.of_any_scale_up_to(seconds(1)));
       }
     }
     if (state_ == State::kShrinking) shrink();
-    if (state_ == State::kLingering && now() >= leaves_at_) drain();
+    if (state_ == State::kLingering && now() >= leaves_at_ && are_parts_settled()) drain();
     if (state_ == State::kDraining) leave();
   }
   around_.settle();
+}
+
+// In turns, operation by operation, or in all of its communicators at once.
+void SimulatedRank::call() {
+  SimulatedCommunicator& whole = current();
+  const auto is_turn_of_whole = [&] {  // which may get its part meanwhile
+    const SimulatedCommunicator* const part = part_of_current_;
+    return !around_.c.takes_turns || part == nullptr || part->is_settled() ||
+           (!part->is_running() && whole.next_operation() - split_at_ <= part->next_operation());
+  };
+  const auto is_turn_of_part = [&] {
+    return !around_.c.takes_turns || whole.is_settled() ||
+           (!whole.is_running() && !is_turn_of_whole());
+  };
+  for (int looks = 0; looks < 2; ++looks) {
+    whole.start_calls(is_turn_of_whole);
+    if (part_of_current_ != nullptr) part_of_current_->start_calls(is_turn_of_part);
+  }
+}
+
+bool SimulatedRank::are_parts_settled() const {
+  return std::all_of(parts_.begin(), parts_.end(),
+                     [](const auto* part) { return part->is_settled(); });
+}
+
+void SimulatedRank::add_part(std::uint32_t id, std::vector<Rank> members) {
+  part_ids_.insert(id);
+  auto calls = calls_of_part(around_.c, static_cast<int>(members.size()));
+  parts_.push_back(&make_communicator(id, std::move(members), std::move(calls)));
+  part_of_current_ = parts_.back();
+  split_at_ = current().latest_operation() + 1;
 }
 
 void SimulatedRank::look_around() {
@@ -119,16 +158,21 @@ void SimulatedRank::look_around() {
 }
 
 void SimulatedRank::note_failure(const SimulatedCommunicator& communicator, const Status& cause) {
-  const Members& members = communicator.members();
-  const Rank world_rank = cause.rank() < 0 ? -1 : members.world_rank(cause.rank());
-  failures_.push_back({members.id(), Status(cause.code(), cause.message(), world_rank),
-                       around_.arbiter.is_lost() && state_ != State::kLeft});
+  failures_.push_back({communicator.members().id(), in_world_ranks(communicator, cause),
+                       around_.arbiter.is_lost() && state_ != State::kLeft,
+                       part_ids_.contains(communicator.members().id())});
 }
 
 int SimulatedRank::calls_done() const {
   int calls = 0;
   for (const auto& communicator : communicators_) calls += communicator->calls_done();
   return calls;
+}
+
+int SimulatedRank::messages_done() const {
+  int messages = 0;
+  for (const auto& communicator : communicators_) messages += communicator->messages_done();
+  return messages;
 }
 
 // ---- Going on with the survivors ----------------------------------------------------------------
@@ -138,83 +182,52 @@ void SimulatedRank::begin_to_shrink() {
     return linger(kStaysAfterFailure + random_.up_to(seconds(1)));
   }
   state_ = State::kShrinking;
-  shrinking_ = Shrinking{.asks_at = now() + random_.of_any_scale_up_to(milliseconds(300)),
-                         .lost_at = kNever};
+  const Members& members = current().members();
+  shrinking_.emplace(
+      Shrinking{{around_.arbiter, members.id(), members.sorted_world_ranks(), kPatience},
+                now() + random_.of_any_scale_up_to(milliseconds(300))});
   around_.wake_in(shrinking_->asks_at - now());
-}
-
-void SimulatedRank::say_shrink(ShrinkStep step, std::uint32_t id, const Status& why) {
-  const bool is_about_all = step == ShrinkStep::kAsk || step == ShrinkStep::kLeaves;
-  around_.arbiter.say_shrink(
-      {step, current().members().id(), id, step == ShrinkStep::kAsk ? kPatience : milliseconds(0),
-       is_about_all ? current().members().sorted_world_ranks() : std::vector<Rank>(), why});
 }
 
 // As shrink.cc does, but that it waits for nothing here.
 void SimulatedRank::shrink() {
   if (now() < shrinking_->asks_at) return;
-  if (!shrinking_->has_asked) {
-    shrinking_->has_asked = true;
+  Survivor& survivor = shrinking_->survivor;
+  if (!std::exchange(shrinking_->has_asked, true)) {
     news_.forget_shrink_words(current().members().id());
-    shrinking_->lost_at = now() + kPatience + rendezvous::kSuspectTime + kAnswerTime;
-    say_shrink(ShrinkStep::kAsk, 0);
-    around_.wake_in(shrinking_->lost_at - now());
+    survivor.ask(now());
   }
-  const auto word = news_.take_shrink_word(current().members().id());
-  if (word) on_word(*word);
-  if (!shrinking_) return;
-  if (SimulatedCommunicator* const meeting = shrinking_->meeting) {
-    meeting->start_calls();
-    if (!meeting->failure().ok() && shrinking_->cannot_at == kNever && !shrinking_->is_ready) {
-      shrinking_->cannot_at = now() + grace::kDecision;
-      around_.wake_in(grace::kDecision);
-    } else if (meeting->has_made_all_calls() && !shrinking_->is_ready) {
-      shrinking_->is_ready = true;
-      say_shrink(ShrinkStep::kReady, shrinking_->id);
-    }
-  }
-  if (now() >= shrinking_->cannot_at) {
-    shrinking_->cannot_at = kNever;
-    shrinking_->is_ready = true;  // said
-    say_shrink(ShrinkStep::kCannot, shrinking_->id, failures_.back().failure);
-  }
-  if (around_.arbiter.is_lost() || now() >= shrinking_->lost_at) {
-    const Status partition = around_.arbiter.partition();
-    end_shrinking(partition ? Status(ErrorCode::kRankFailed, "nobody answers") : partition);
+  if (shrinking_->is_forming) look_at_meeting();
+  if (shrinking_->is_forming) return;
+  switch (survivor.advance(news_.take_shrink_word(current().members().id()), now())) {
+    case Survivor::Task::kForm:
+      return form(survivor.id(), survivor.survivors());
+    case Survivor::Task::kUse:
+      return go_on();
+    case Survivor::Task::kGoAlone:
+      form(communicator_id(next_number_++, rank_, around_.c.ranks), {rank_});
+      return go_on();
+    case Survivor::Task::kStop:
+      return end_refused();
+    case Survivor::Task::kWait:
+      if (survivor.next_due() != kNever) around_.wake_in(survivor.next_due() - now());
   }
 }
 
-void SimulatedRank::on_word(const ShrinkMessage& word) {
-  switch (word.step) {
-    case ShrinkStep::kForm: {
-      drop_meeting();
-      give_up_dead();
-      shrinking_->id = word.id;
-      shrinking_->is_ready = false;
-      shrinking_->cannot_at = kNever;
-      if (!std::binary_search(word.members.begin(), word.members.end(), rank_)) {
-        return around_.accuse(whereabouts() + ": is to make a communicator that it is not in");
-      }
-      shrinking_->meeting = &make_communicator(word.id, word.members, {meeting_call()});
-      shrinking_->lost_at = now() + kPatience + rendezvous::kSuspectTime + kAnswerTime;
-      return around_.wake_in(shrinking_->lost_at - now());
-    }
-    case ShrinkStep::kRefused:
-      drop_meeting();
-      return end_shrinking(word.why);
-    case ShrinkStep::kDone:
-      if (word.id != shrinking_->id || shrinking_->meeting == nullptr) return;
-      if (!shrinking_->is_ready) around_.accuse(whereabouts() + ": hears that it is done");
-      return end_shrinking();
-    default:
-      return around_.accuse(whereabouts() + ": hears what no arbiter says");
-  }
+void SimulatedRank::form(std::uint32_t id, std::vector<Rank> survivors) {
+  drop_meeting();
+  give_up_dead();
+  shrinking_->meeting = &make_communicator(id, std::move(survivors), {meeting_call()});
+  shrinking_->is_forming = true;
+  around_.wake_in(Duration::zero());
 }
 
-void SimulatedRank::close(SimulatedCommunicator* communicator) {
-  if (communicator->is_closed()) return;
-  communicator->close();
-  news_.remove(*communicator);
+void SimulatedRank::look_at_meeting() {
+  SimulatedCommunicator& meeting = *shrinking_->meeting;
+  meeting.start_calls();
+  if (meeting.failure().ok() && !meeting.has_made_all_calls()) return;
+  shrinking_->is_forming = false;
+  shrinking_->survivor.on_formed(in_world_ranks(meeting, meeting.failure()), now());
 }
 
 void SimulatedRank::give_up_dead() {
@@ -222,22 +235,24 @@ void SimulatedRank::give_up_dead() {
 }
 
 void SimulatedRank::drop_meeting() {
-  if (shrinking_->meeting != nullptr) close(shrinking_->meeting);
+  if (shrinking_->meeting != nullptr) shrinking_->meeting->close();
   shrinking_->meeting = nullptr;
 }
 
-void SimulatedRank::end_shrinking(const Status& refusal) {
-  if (!refusal) {
-    drop_meeting();
-    shrinking_.reset();
-    refusal_ = refusal;
-    return linger(kStaysAfterFailure + random_.up_to(seconds(1)));
-  }
+void SimulatedRank::end_refused() {
+  drop_meeting();
+  refusal_ = shrinking_->survivor.why();
+  shrinking_.reset();
+  linger(kStaysAfterFailure + random_.up_to(seconds(1)));
+}
+
+void SimulatedRank::go_on() {
   SimulatedCommunicator& made = *shrinking_->meeting;
   shrunk_.push_back({current().members().id(), made.members().id(), made.members().world_ranks()});
   made.add_calls(adapted_to(around_.c, made.members().size()).operations);
   shrinking_.reset();
   current_ = &made;
+  part_of_current_ = nullptr;
   state_ = State::kCalling;
   around_.wake_in(Duration::zero());
 }
@@ -252,10 +267,8 @@ void SimulatedRank::linger(Duration wait) {
 
 void SimulatedRank::drain() {
   state_ = State::kDraining;
-  if (!current().failure().ok()) say_shrink(ShrinkStep::kLeaves, 0);
-  drains_until_ = now() + (current().failure().ok() ? kDrainLimit : kDrainLimitOfFailure);
-  around_.wake_in(drains_until_ - now());
-  for (const auto& communicator : communicators_) close(communicator.get());
+  drain_.emplace(current().failure().ok(), now());
+  for (const auto& communicator : communicators_) communicator->close();
   give_up_dead();
 }
 
@@ -263,7 +276,7 @@ void SimulatedRank::leave() {
   const bool has_unsent = engine_.messenger().has_unsent();
   // A client that looks for the arbiter waits for it to say goodbye.
   const bool waits = has_unsent || around_.client.is_seeking();
-  if (waits && now() < drains_until_) return;
+  if (waits && drain_->goes_on(now())) return around_.wake_in(Drain::kLookMax / 2);
   if (culprits(around_.c).empty() && has_unsent) {
     around_.accuse(whereabouts() + ": what was sent did not go out");
   }
@@ -286,7 +299,8 @@ void SimulatedRank::leave() {
 std::string SimulatedRank::whereabouts() const {
   std::string text = "rank " + std::to_string(rank_) + " ";
   if (state_ == State::kShrinking) {
-    text += shrinking_->id == 0 ? "waits to go on" : "makes " + std::to_string(shrinking_->id);
+    const std::uint32_t id = shrinking_->survivor.id();
+    text += id == 0 ? "waits to go on" : "makes " + std::to_string(id);
     if (shrinking_->meeting != nullptr) text += " and " + shrinking_->meeting->whereabouts();
     return text + " after it " + current().whereabouts();
   }

@@ -8,10 +8,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "base/drain.h"
 #include "comm/job_news.h"
+#include "rendezvous/survivor.h"
 #include "tests/sim/communicator.h"
 #include "tests/sim/control_client.h"
 #include "tests/sim/fabric.h"
@@ -49,6 +52,7 @@ class SimulatedRank final : private WatchedJob {
     std::uint32_t communicator;
     Status failure;
     bool was_alone;  ///< the arbiter was lost then, and nobody had taken its place
+    bool is_part;    ///< it was made by a split
   };
   /// In the order in which they were made.
   const std::vector<Seen>& failures() const { return failures_; }
@@ -56,7 +60,9 @@ class SimulatedRank final : private WatchedJob {
   /// Why it does not go on with others; ok where it does, or has not tried.
   const Status& refusal() const { return refusal_; }
   bool is_refused() const { return !refusal_.ok(); }
+  int parts_made() const { return static_cast<int>(parts_.size()); }
   int calls_done() const;
+  int messages_done() const;
   /// For people: where it is.
   std::string whereabouts() const;
 
@@ -76,27 +82,29 @@ class SimulatedRank final : private WatchedJob {
   };
   /// The way to the communicator of the survivors.
   struct Shrinking {
-    TimePoint asks_at, lost_at;
+    rendezvous::Survivor survivor;
+    TimePoint asks_at;
     bool has_asked = false;
-    std::uint32_t id = 0;  // of the attempt
     SimulatedCommunicator* meeting = nullptr;
-    bool is_ready = false;
-    TimePoint cannot_at = kNever;  // make it
+    bool is_forming = false;  // it; nothing else is heard meanwhile
   };
 
   void look_around();
+  void call();
+  void add_part(std::uint32_t id, std::vector<Rank> members);
+  bool are_parts_settled() const;
   void note_failure(const SimulatedCommunicator& communicator, const Status& cause);
   SimulatedCommunicator& make_communicator(std::uint32_t id, std::vector<Rank> members,
                                            std::vector<Operation> operations);
   SimulatedCommunicator& current() const { return *current_; }
   void begin_to_shrink();
   void shrink();
-  void on_word(const rendezvous::ShrinkMessage& word);
-  void say_shrink(rendezvous::ShrinkStep step, std::uint32_t id, const Status& why = Status());
-  void close(SimulatedCommunicator* communicator);
+  void form(std::uint32_t id, std::vector<Rank> survivors);
+  void look_at_meeting();
   void give_up_dead();
   void drop_meeting();
-  void end_shrinking(const Status& refusal = {});
+  void go_on();
+  void end_refused();
   void linger(Duration wait);
   void drain();
   void leave();
@@ -124,11 +132,18 @@ class SimulatedRank final : private WatchedJob {
   ScratchPool scratch_;
   std::vector<std::unique_ptr<SimulatedCommunicator>> communicators_;
   SimulatedCommunicator* current_ = nullptr;
+  /// What splits have made, the latest last.
+  std::vector<SimulatedCommunicator*> parts_;
+  std::set<std::uint32_t> part_ids_;
+  SimulatedCommunicator* part_of_current_ = nullptr;  // if that was split
+  std::size_t split_at_ = 0;                          // the operation behind it
   std::optional<Shrinking> shrinking_;
   std::vector<Seen> failures_;
   std::vector<Shrunk> shrunk_;
+  std::uint32_t next_number_ = 2;  // of communicators that it names; the first is the world's
   Status refusal_;
-  TimePoint leaves_at_ = kNever, drains_until_ = kNever;
+  TimePoint leaves_at_ = kNever;
+  std::optional<Drain> drain_;
   TimePoint next_tend_{};
   Duration tend_every_{};
 };

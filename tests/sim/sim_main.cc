@@ -27,7 +27,8 @@ struct Options {
 };
 
 struct Totals {
-  std::uint64_t seeds = 0, failed = 0, steps = 0, calls = 0, ranks_failed = 0, ranks_shrunk = 0;
+  std::uint64_t seeds = 0, failed = 0, steps = 0, calls = 0, messages = 0, parts = 0,
+                ranks_failed = 0, ranks_shrunk = 0;
   double virtual_seconds = 0;
 };
 
@@ -66,13 +67,17 @@ void run_seed(std::uint64_t seed, const Options& options, Totals* totals) {
   ++totals->seeds;
   totals->steps += outcome.steps;
   totals->calls += static_cast<std::uint64_t>(outcome.calls_done);
+  totals->messages += static_cast<std::uint64_t>(outcome.messages_done);
+  totals->parts += static_cast<std::uint64_t>(outcome.parts_made);
   totals->ranks_failed += static_cast<std::uint64_t>(outcome.ranks_failed);
   totals->ranks_shrunk += static_cast<std::uint64_t>(outcome.ranks_shrunk);
   totals->virtual_seconds += std::chrono::duration<double>(outcome.took).count();
   if (options.shows) {
-    fmt::print("  {} events, {:.6f} s, {} calls done, {} ranks saw a failure, {} went on\n",
-               outcome.steps, std::chrono::duration<double>(outcome.took).count(),
-               outcome.calls_done, outcome.ranks_failed, outcome.ranks_shrunk);
+    fmt::print(
+        "  {} events, {:.6f} s, {} calls and {} messages done, {} ranks saw a failure, {} went "
+        "on\n",
+        outcome.steps, std::chrono::duration<double>(outcome.took).count(), outcome.calls_done,
+        outcome.messages_done, outcome.ranks_failed, outcome.ranks_shrunk);
   }
   if (outcome.wrong.empty()) return;
   ++totals->failed;
@@ -103,11 +108,11 @@ int search(const Options& options) {
     say_progress(options, totals, began, &next);
   }
   fmt::print(
-      "{} seeds from {} on, {} wrong; {} events, {} calls done, {} ranks saw a failure, {} went "
-      "on, "
-      "{:.0f} s of virtual time in {:.1f} s\n",
-      totals.seeds, options.first, totals.failed, totals.steps, totals.calls, totals.ranks_failed,
-      totals.ranks_shrunk, totals.virtual_seconds, seconds_since(began));
+      "{} seeds from {} on, {} wrong; {} events, {} calls and {} messages done, {} parts, {} ranks "
+      "saw a failure, {} went on, {:.0f} s of virtual time in {:.1f} s\n",
+      totals.seeds, options.first, totals.failed, totals.steps, totals.calls, totals.messages,
+      totals.parts, totals.ranks_failed, totals.ranks_shrunk, totals.virtual_seconds,
+      seconds_since(began));
   return totals.failed == 0 ? 0 : 1;
 }
 

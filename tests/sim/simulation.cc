@@ -221,6 +221,8 @@ Outcome Simulation::run() {
   Outcome outcome{.wrong = wrong_, .steps = schedule_.steps(), .took = schedule_.now() - began_};
   for (const Seat& each : seats_) {
     outcome.calls_done += each.rank->calls_done();
+    outcome.parts_made += each.rank->parts_made();
+    outcome.messages_done += each.rank->messages_done();
     outcome.ranks_failed += each.rank->failures().empty() ? 0 : 1;
     outcome.ranks_shrunk += each.rank->shrunk().empty() ? 0 : 1;
   }
@@ -258,14 +260,18 @@ void Simulation::judge_failures() {
   std::map<std::pair<std::uint32_t, bool>, const std::pair<const SimulatedRank*, Status>> told;
   for (const Seat& each : seats_) {
     if (!is_judged(each)) continue;
-    for (const auto& [communicator, seen, was_alone] : each.rank->failures()) {
+    for (const auto& [communicator, seen, was_alone, is_part] : each.rank->failures()) {
       const bool is_true =
           anybody || guilty.contains(seen.rank()) ||
           (seen.rank() < 0 && !guilty.empty() &&
            (seen.code() == ErrorCode::kTimeout ||
             (only_differs && seen.code() == ErrorCode::kMismatch))) ||
+          // The whole failed while it was split: its dead may be in another part.
+          (is_part && seen.rank() < 0 && !guilty.empty()) ||
           // It knows for whom it waits, and nobody is left who knows for whom that one does.
-          (was_alone && seen.code() == ErrorCode::kTimeout && !guilty.empty());
+          (was_alone && seen.code() == ErrorCode::kTimeout && !guilty.empty()) ||
+          // Those that have gone on without it have left.
+          (was_alone && seen.code() == ErrorCode::kRankLeft && each.is_missed);
       if (!is_true) {
         return accuse(fmt::format("blames rank {}, which did nothing: {} ({})", seen.rank(),
                                   each.rank->whereabouts(), seen.message()));
@@ -282,8 +288,8 @@ void Simulation::judge_failures() {
       // Where the standbys of a part are elsewhere or have left, each goes by its own deadline.
       const bool was_left_alone = partition != nullptr && seen.code() == ErrorCode::kTimeout;
       if (was_left_alone || !may_have_arbiter(each.rank->rank())) continue;
-      // Who has nobody left to ask says that it was the other end.
-      if (links_broke && was_alone) continue;
+      // Who has nobody left to ask says that it was the other end, or for whom it waits.
+      if (was_alone && (links_broke || seen.code() == ErrorCode::kTimeout)) continue;
       const bool side = partition != nullptr && is_inside(*partition, each.rank->rank());
       const auto& [first, verdict] =
           told.try_emplace({communicator, side}, each.rank.get(), seen).first->second;

@@ -14,10 +14,12 @@ namespace unisono::sim {
 struct Outcome {
   std::string wrong;  ///< empty: nothing was
   std::uint64_t steps = 0;
-  Duration took{};       ///< in virtual time
-  int calls_done = 0;    ///< of all ranks
-  int ranks_failed = 0;  ///< have seen a failure
-  int ranks_shrunk = 0;  ///< have gone on with the survivors
+  Duration took{};        ///< in virtual time
+  int calls_done = 0;     ///< collectives, of all ranks
+  int messages_done = 0;  ///< sends and receives
+  int parts_made = 0;     ///< by splits, of all ranks
+  int ranks_failed = 0;   ///< have seen a failure
+  int ranks_shrunk = 0;   ///< have gone on with the survivors
 };
 
 Outcome run(const Case& c);

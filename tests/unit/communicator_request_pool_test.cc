@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "comm/request_pool.h"
+#include "backend/request_pool.h"
 
 namespace unisono {
 namespace {

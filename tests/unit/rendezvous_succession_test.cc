@@ -6,6 +6,7 @@
 #include "rendezvous/failure_decider.h"
 #include "rendezvous/job_record.h"
 #include "rendezvous/standby.h"
+#include "rendezvous/standby_attempt.h"
 #include "rendezvous/succession.h"
 
 namespace unisono::rendezvous {
@@ -289,6 +290,58 @@ TEST(StandbyAddress, ThatMakesNoSenseIsNone) {
   Member member;
   member.addresses = "standby-unix " + std::string(1000, 'x');
   EXPECT_TRUE(standby_address(member).is_empty());
+}
+
+// ---- Coming to a standby ------------------------------------------------------------------------
+
+/// Answers as the test says.
+class TestLine final : public StandbyLine {
+ public:
+  bool open(std::size_t place) override {
+    tried.push_back(place);
+    return place >= silent_places;
+  }
+  DialOutcome converse() override { return answer; }
+  void close() override { ++closed; }
+
+  std::size_t silent_places = 0;
+  DialOutcome answer = DialOutcome::kPending;
+  std::vector<std::size_t> tried;
+  int closed = 0;
+};
+
+TEST(StandbyAttempt, TriesOnePlaceAfterTheOther) {
+  TestLine line;
+  line.silent_places = 1;
+  StandbyAttempt attempt(1, 0, 3, kBegin);
+  EXPECT_EQ(attempt.next_due(), TimePoint::min());
+  EXPECT_EQ(attempt.advance(line, kBegin), DialOutcome::kPending);
+  EXPECT_EQ(attempt.next_due(), kBegin + grace::kStandbyAnswer);
+  line.answer = DialOutcome::kAbsent;  // nobody has taken the connection
+  EXPECT_EQ(attempt.advance(line, kBegin), DialOutcome::kAbsent);
+  EXPECT_THAT(line.tried, ElementsAre(0, 1, 2));
+  EXPECT_EQ(line.closed, 2);
+}
+
+TEST(StandbyAttempt, ComesAgainWhereItWasTurnedAway) {
+  TestLine line;
+  StandbyAttempt attempt(1, 0, 2, kBegin);
+  line.answer = DialOutcome::kFailed;
+  EXPECT_EQ(attempt.advance(line, kBegin), DialOutcome::kPending);
+  EXPECT_EQ(line.closed, 1);
+  line.answer = DialOutcome::kSeated;
+  const TimePoint again = attempt.next_due();
+  EXPECT_EQ(again, kBegin + StandbyAttempt::kTurnedAwayPause);
+  EXPECT_EQ(attempt.advance(line, again - milliseconds(1)), DialOutcome::kPending);
+  EXPECT_EQ(attempt.advance(line, again), DialOutcome::kSeated);
+  EXPECT_THAT(line.tried, ElementsAre(0, 0));
+}
+
+TEST(StandbyAttempt, EndsWhereNobodyAnswersButInItsOwnProcess) {
+  TestLine line;
+  StandbyAttempt attempt(1, 0, 1, kBegin), own(1, 1, 1, kBegin);
+  EXPECT_EQ(attempt.advance(line, kBegin + grace::kStandbyAnswer), DialOutcome::kFailed);
+  EXPECT_EQ(own.advance(line, kBegin + std::chrono::hours(1)), DialOutcome::kPending);
 }
 
 }  // namespace

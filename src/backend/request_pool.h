@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "comm/request_state.h"
+#include "backend/request_state.h"
 
 namespace unisono::detail {
 

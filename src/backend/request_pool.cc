@@ -1,4 +1,4 @@
-#include "comm/request_pool.h"
+#include "backend/request_pool.h"
 
 #include <algorithm>
 

@@ -1,0 +1,200 @@
+#include "comm/watched_communicator.h"
+
+#include <utility>
+
+#include "base/grace_periods.h"
+#include "rendezvous/shrink_message.h"
+
+namespace unisono::detail {
+
+WatchedCommunicator::WatchedCommunicator(const Surroundings& around, Members members,
+                                         CallSelection::Circumstances circumstances,
+                                         std::unique_ptr<native::Group>&& group)
+    : around_(around),
+      members_(std::move(members)),
+      host_({.engine = around.engine,
+             .scratch = around.scratch,
+             .members = members_,
+             .circumstances = std::move(circumstances),
+             .group = std::move(group),
+             .on_disagreement = [this](const Status& seen) { disagree(seen); },
+             .recorder = around.recorder}),
+      requests_([this](RequestState& request) { on_done(request); }),
+      watchdog_(around.job, members_, host_) {}
+
+void WatchedCommunicator::enlist() {
+  host_.recorder().open(size(), rank());
+  around_.engine.messenger().open(members_.id(), members_.world_ranks());
+  around_.news.add(*this);
+}
+
+// ---- Calls --------------------------------------------------------------------------------------
+
+RequestState& WatchedCommunicator::prepare(const Call& call) {
+  RequestState& request = requests_.prepare(call);
+  request.call.options.order = host_.selection().order_of(call);
+  return request;
+}
+
+RequestState* WatchedCommunicator::note_begun(RequestState& request, Operation* operation) {
+  request.operation = operation;
+  if (request.recorded == 0) {
+    request.recorded = host_.recorder().begin(request.operation_for_record());
+  }
+  requests_.note_running(request);
+  return &request;
+}
+
+// The other ranks are in this call and would wait for what never comes, unless all refuse it.
+Status WatchedCommunicator::not_started(const Status& why) {
+  if (why.code() == ErrorCode::kInvalidArgument || why.code() == ErrorCode::kUnsupported) {
+    return why;
+  }
+  fail(Status(why.code(), why.message(), rank()), Tell::kEveryone);
+  return failure();
+}
+
+// What this rank has none of is missing here, whoever's memory it is wanted for.
+Status WatchedCommunicator::naming_rank(const Status& cause) const {
+  const bool is_own = cause.rank() < 0 && cause.code() == ErrorCode::kOutOfResources;
+  return is_own ? Status(cause.code(), cause.message(), rank()) : cause;
+}
+
+RequestState* WatchedCommunicator::begin_message(const Call& call, int looks) {
+  if (call.collective == Collective::kReceive && host_.messages().try_receive(call, looks)) {
+    return nullptr;
+  }
+  RequestState& request = requests_.acquire();
+  if (host_.messages().try_run(request, call) == Tried::kOver) {
+    request.held = false;
+    return nullptr;
+  }
+  RequestPool::fill(request, call);
+  return note_begun(request, host_.messages().go_on(request));
+}
+
+// Once per request, by whoever finishes it.
+void WatchedCommunicator::on_done(RequestState& request) {
+  requests_.note_ended(request);
+  const bool succeeded = note_outcome(request);
+  if (succeeded) host_.traffic().count_call(request.call.collective);
+  request.backend->end(request, succeeded);
+  if (!succeeded) request.outcome = outcome_of(request);
+  host_.recorder().end(request.recorded, request.outcome, request.concerns_call_alone);
+  request.failed.store(!succeeded, std::memory_order_relaxed);
+  request.enqueued.store(true, std::memory_order_release);
+  on_over(request);
+}
+
+// False where the call has failed; its outcome says why then.
+bool WatchedCommunicator::note_outcome(RequestState& request) {
+  if (!request.operation->status().ok()) {
+    request.outcome = request.operation->status();
+    return false;
+  }
+  if (request.call.collective != Collective::kReceive) return true;
+  Status seen = host_.messages().check_received(request.call, request.at_peers().message.result());
+  if (seen.ok()) return true;
+  request.outcome = std::move(seen);
+  request.concerns_call_alone = true;
+  return false;
+}
+
+// Of a failed call, as the caller hears of it: the failure ends the communicator, unless all ranks
+// found it in the call.
+Status WatchedCommunicator::outcome_of(RequestState& request) {
+  if (request.concerns_call_alone) return request.outcome;
+  if (!failure_.has_cause()) fail(naming_rank(request.outcome), Tell::kEveryone);
+  return failure();
+}
+
+// ---- Failure ------------------------------------------------------------------------------------
+
+void WatchedCommunicator::fail(Status cause, Tell tell) {
+  if (!failure_.set(cause)) return;
+  on_failing(cause);
+  if (tell == Tell::kEveryone && size() > 1) around_.arbiter.report_failure(decision_of(cause));
+  end_calls(cause);
+}
+
+void WatchedCommunicator::end_calls(const Status& cause) {
+  const std::vector<RequestState*> running = requests_.running();
+  for (RequestState* request : running) around_.engine.fail(*request, cause);
+}
+
+FailureDecision WatchedCommunicator::decision_of(const Status& cause) const {
+  const Rank failed_rank = cause.rank() < 0 ? -1 : members_.world_rank(cause.rank());
+  return {cause.code(), failed_rank, members_.id(), 0, cause.message()};
+}
+
+void WatchedCommunicator::fail_part(std::uint32_t id, const Status& cause) {
+  if (id == 0) return;
+  FailureDecision decision = decision_of(cause);
+  decision.communicator = id;
+  // The arbiter tells of the dead itself, but only their own communicators.
+  if (cause.code() == ErrorCode::kRankFailed) decision.failed_rank = -1;
+  around_.arbiter.report_failure(decision);
+}
+
+void WatchedCommunicator::disagree(const Status& seen) {
+  if (!failure_.dispute(seen, now() + grace::kDecision)) return;
+  around_.arbiter.report_differing(decision_of(seen), own_calls());
+}
+
+// Nobody reads this rank's memory in place afterwards.
+void WatchedCommunicator::give_back_buffers(const Status& cause) {
+  if (native() == nullptr) return;
+  native()->raise(cause.code(), cause.rank());
+  native()->await_readers();
+}
+
+// Those that shrink it are not to wait for this rank.
+void WatchedCommunicator::leave_survivors() {
+  if (size() == 1) return;
+  around_.arbiter.say_shrink(
+      {rendezvous::ShrinkStep::kLeaves, members_.id(), 0, {}, members_.sorted_world_ranks(), {}});
+}
+
+bool WatchedCommunicator::close_here() {
+  closed_ = true;
+  if (failure_.has_cause()) leave_survivors();
+  failure_.set(Status(ErrorCode::kClosed, "the communicator was closed on this rank"));
+  on_closing();
+  if (!requests_.running().empty()) give_back_buffers(Status(ErrorCode::kRankLeft, "", rank()));
+  end_calls(failure());
+  host_.shared_memory().count_last();
+  host_.recorder().close();
+  if (native() != nullptr) native()->leave();
+  around_.engine.messenger().close(members_.id());
+  return around_.news.remove(*this);
+}
+
+void WatchedCommunicator::note_left(Rank member) {
+  if (member >= 0) watchdog_.note_left(member);
+}
+
+void WatchedCommunicator::add_waits(std::vector<RunningWait>* waits) {
+  for (RequestState* request : requests_.running()) waits->push_back(watchdog_.wait_of(*request));
+}
+
+void WatchedCommunicator::tend(const std::vector<bool>& peer_left) {
+  if (requests_.running().empty() && !failure_.is_disputed()) return;
+  const TimePoint at = now();
+  if (failure_.is_disputed()) {  // explains whatever else is missing meanwhile
+    if (failure_.is_overdue(at)) fail(failure_.disputed(), Tell::kEveryone);
+    return;
+  }
+  // A request ends here by a failure only, which ends them all.
+  for (std::size_t i = 0; i < requests_.running().size() && !failure_.has_cause(); ++i) {
+    fail_as_seen(watchdog_.look_at(*requests_.running()[i], at, peer_left));
+  }
+}
+
+void WatchedCommunicator::fail_as_seen(const Status& seen) {
+  if (seen.ok()) return;
+  // It may only follow from what the job is about to say.
+  around_.news.catch_up();
+  fail(seen, Tell::kEveryone);
+}
+
+}  // namespace unisono::detail
