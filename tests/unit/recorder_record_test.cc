@@ -238,6 +238,27 @@ TEST(Record, WhoGoesOnAfterAFailureHasANewEntry) {
   EXPECT_EQ(read.calls[2].first_sequence, 2u);
 }
 
+TEST(Record, WhoGoesOnWithMessagesAfterAFailureHasNewEntries) {
+  RecordingRank rank(0, 2);
+  CallRecorder one(&rank.recorder, 1), other(&rank.recorder, 2);
+  one.open(2, 0);
+  other.open(2, 0);
+  const std::uint64_t fails_later = other.begin(all_reduce(0));
+  const Operation sent = message(Collective::kSend, 1), got = message(Collective::kReceive, 1);
+  const auto exchange = [&] {
+    one.note_message(sent.record, sent.peer, sent.tag);
+    one.note_message(got.record, got.peer, got.tag);
+  };
+  for (int i = 0; i < 2; ++i) exchange();
+  other.end(fails_later, Status(ErrorCode::kRankFailed, "", 1));
+  for (int i = 0; i < 2; ++i) exchange();
+  const RankRecord read = rank.read();
+  ASSERT_EQ(read.calls.size(), 5u);
+  for (const std::size_t at : {1, 2, 3, 4}) EXPECT_EQ(read.calls[at].times, 2u);
+  const std::vector<Witness> witnesses{{read, Life::kRuns}};
+  EXPECT_EQ(blame(witnesses).kind, Verdict::Kind::kIdle);
+}
+
 TEST(Record, TheLastCallIsTheNewestWhereItsEntryIsGone) {
   RankRecord record;
   EXPECT_EQ(record.last_call(), nullptr);
