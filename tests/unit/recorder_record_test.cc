@@ -270,6 +270,32 @@ TEST(Record, TheLastCallIsTheNewestWhereItsEntryIsGone) {
   }
 }
 
+TEST(Record, ReadingAnewKeepsTheLastCallWhereALaterOneWasNotRead) {
+  const Result<UniqueFd> memory = make_sealed_memory();
+  ASSERT_TRUE(memory);
+  RecordPlace place;
+  ASSERT_TRUE(parse_announcement(announce(memory->get()), &place.handed_fd, &place.inode));
+  const auto recorder = Recorder::open(place, {"job", 0, 2, "host"});
+  ASSERT_TRUE(recorder);
+  CallRecorder one(recorder->get(), 1), other(recorder->get(), 2);
+  one.open(2, 0);
+  other.open(2, 0);
+  std::uint64_t sequence = 0;
+  const auto call = [&](CallRecorder& calls, std::uint64_t count) {
+    calls.begin_quick(all_reduce_of(count), &calls == &one ? sequence++ : 0);
+    calls.end_quick();
+  };
+  call(one, 4);
+  call(other, 4);
+  call(one, 4);
+  Result<RankRecord> read = read_record(memory->get(), "record");
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->last_call()->number, 1u);
+  call(one, 5);
+  update_record(memory->get(), &*read);
+  EXPECT_EQ(read->last_call()->number, 1u);
+}
+
 // The lock is given away meanwhile, and others may have made many calls.
 TEST(Record, AQuickCallEndsInNoEntryButItsOwn) {
   RecordingRank rank(0, 2);
