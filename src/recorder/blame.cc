@@ -11,6 +11,9 @@
 namespace unisono::recorder {
 namespace {
 
+// Survivors have got over the end of a rank by then: found out, shrunk, and grown.
+constexpr std::int64_t kAftermathNs = 60'000'000'000;
+
 // The first call that ended with a failure which the rank has not got over since: whoever goes on
 // starts other calls.
 const RecordedCall* first_failure(const RankRecord& record) {
@@ -38,6 +41,23 @@ const RecordedCall* call_that_holds_up(const RankRecord& record) {
   }
   if (collective != nullptr) return collective;
   return message != nullptr ? message : first_failure(record);
+}
+
+// When the rank is known to have been there last.
+std::int64_t last_seen_ns(const RankRecord& record) {
+  std::int64_t last_ns = record.opened_ns;
+  for (const RecordedCall& call : record.calls) {
+    last_ns = std::max({last_ns, call.started_ns, call.ended_ns});
+  }
+  return last_ns;
+}
+
+std::int64_t last_failure_ns(const RankRecord& record) {
+  std::int64_t last_ns = 0;
+  for (const RecordedCall& call : record.calls) {
+    if (call.state == EntryState::kFailed) last_ns = std::max(last_ns, call.ended_ns);
+  }
+  return last_ns;
 }
 
 // Who is in a communicator, as far as records say.
@@ -233,27 +253,47 @@ class Court {
       if (!waits || stands_still(rank) || told.contains(rank)) verdict_.first.push_back(rank);
     }
     if (verdict_.first.empty()) find_those_who_compute();
-    add_those_left_behind(told);
+    const std::vector<Rank> ended = ended_without_being_waited_for(told);
+    std::vector<Rank>& first = verdict_.first;
+    const bool went_on = went_on_without(ended);
+    if (!went_on) first.insert(first.end(), ended.begin(), ended.end());
     const auto weight = [&](Rank rank) {
       return std::tuple(-told[rank], stands_still(rank) ? 0 : 1, is_over(rank) ? 0 : 1,
                         -waited_for[rank], rank);
     };
-    std::sort(verdict_.first.begin(), verdict_.first.end(),
-              [&](Rank a, Rank b) { return weight(a) < weight(b); });
-    if (verdict_.first.empty() && !waited_for.empty()) find_cycle(waited_for.begin()->first);
+    std::sort(first.begin(), first.end(), [&](Rank a, Rank b) { return weight(a) < weight(b); });
+    if (went_on) first.insert(first.end(), ended.begin(), ended.end());
+    if (first.empty() && !waited_for.empty()) find_cycle(waited_for.begin()->first);
   }
 
-  // Survivors of a rank that was ended wait for it no more: whoever is late among them may be so
-  // because of it, as in grow(), where they wait for its successor.
-  void add_those_left_behind(const std::map<Rank, int>& told) {
-    std::vector<Rank>& first = verdict_.first;
+  // Survivors of a rank that was ended wait for it no more: where nothing else explains who is late
+  // among them, it may be so because of it, as in grow(), where they wait for its successor.
+  std::vector<Rank> ended_without_being_waited_for(const std::map<Rank, int>& told) const {
+    const std::vector<Rank>& first = verdict_.first;
     const bool is_explained = std::any_of(first.begin(), first.end(), [&](Rank rank) {
       return told.contains(rank) || stands_still(rank) || is_over(rank);
     });
-    if (first.empty() || is_explained) return;
+    std::vector<Rank> ended;
+    if (first.empty() || is_explained) return ended;
     for (const Witness& witness : witnesses_) {
-      if (witness.was_ended()) first.push_back(witness.record.rank);
+      if (witness.was_ended()) ended.push_back(witness.record.rank);
     }
+    return ended;
+  }
+
+  // All who are late have made calls long after the end of these, by their own clocks where they
+  // have heard of it: that was not the cause.
+  bool went_on_without(const std::vector<Rank>& ended) const {
+    std::int64_t end_ns = 0;
+    for (const Rank rank : ended) {
+      end_ns = std::max(end_ns, last_seen_ns(find_witness(rank)->record));
+    }
+    return std::all_of(verdict_.first.begin(), verdict_.first.end(), [&](Rank rank) {
+      const Witness* const late = find_witness(rank);
+      if (late == nullptr) return false;
+      const std::int64_t since_ns = std::max(end_ns, last_failure_ns(late->record));
+      return last_seen_ns(late->record) - since_ns > kAftermathNs;
+    });
   }
 
   // Ranks that wait in a ring, unless one has only started calls, of which it may be that nobody

@@ -45,7 +45,8 @@ struct Header {
   char job[kTextBytes] = {};
   char host[kTextBytes] = {};
   char boot[kTextBytes] = {};  ///< of the host: without the same one clocks and pids mean nothing
-  /// Number of the entry of the last call: an older one where calls share it.
+  /// Number of the entry of the last call: an older one where collectives share it. Messages that
+  /// share one do not count.
   std::uint64_t last = 0;
   std::uint64_t claim = 0;  ///< of memory that several processes were handed: whose it is; 0: free
 };

@@ -236,7 +236,8 @@ void update_record(int fd, RankRecord* record) {
   }
   record->closed_ns = now->closed_ns;
   record->communicators = std::move(now->communicators);
-  record->last = now->last;
+  // A later call than the first reading knows is not among those.
+  if (find_call(record->calls, now->last) != nullptr) record->last = now->last;
   for (RecordedCall& call : record->calls) {
     if (call.state != EntryState::kStarted) continue;
     const RecordedCall* const same = find_call(now->calls, call.number);

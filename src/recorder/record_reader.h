@@ -66,11 +66,12 @@ struct RankRecord {
   std::int64_t closed_ns = 0;  ///< 0: it has not left its job
   std::vector<RecordedCommunicator> communicators;
   std::vector<RecordedCall> calls;  ///< by number
-  std::uint64_t last = 0;           ///< number of the call that was made last
+  std::uint64_t last = 0;           ///< as Header::last
   int damaged = 0;                  ///< rows that made no sense
 
   const RecordedCommunicator* find(std::uint32_t communicator) const;
-  /// The one that was made last, of those that are read; null: there is none.
+  /// The one that was made last, of those that are read, but for messages that repeated earlier
+  /// ones and were over at once; null: there is none.
   const RecordedCall* last_call() const;
   /// The host was booted again between the two.
   bool is_of_earlier_boot_than(const RankRecord& other) const {

@@ -70,7 +70,7 @@ class Recorder {
   std::optional<RecordMemory> own_;
   std::byte* memory_;
   std::uint64_t latest_ = 0;  // number of the newest entry
-  std::uint64_t last_ = 0;    // number of the last call's
+  std::uint64_t last_ = 0;    // as Header::last; 0: a call has failed since
   std::uint64_t failed_ =
       0;  // number of the newest entry when a call failed: none until then is shared
   std::size_t next_row_ = 0;
@@ -120,7 +120,7 @@ class CallRecorder {
   void end_quick(const Status& failure);
   /// It goes on: the number of its entry, one of its own from here on.
   std::uint64_t leave_quick();
-  /// A send or receive that was over at once.
+  /// A send or receive that was over at once. Where it shares an entry, Header::last stays.
   void note_message(const CallRecord& record, int peer, std::uint32_t tag) {
     Shared& shared =
         record.collective == static_cast<std::uint8_t>(Collective::kSend) ? sends_ : receives_;
@@ -160,15 +160,17 @@ class CallRecorder {
   static void store(std::uint64_t& word, std::uint64_t value) {
     std::atomic_ref(word).store(value, std::memory_order_release);
   }
+  /// Its next call may share it: none has failed meanwhile.
   bool is_shared(const Shared& shared) const {
-    return shared.number != 0 && recorder_->holds(shared.number) && shared.times < kTimesMax;
+    return shared.number != 0 && shared.number > recorder_->failed_ &&
+           recorder_->holds(shared.number) && shared.times < kTimesMax;
   }
   bool is_last(const Shared& shared) const {
     return shared.number != 0 && shared.number == recorder_->last_ && shared.times < kTimesMax;
   }
-  /// Other communicators have called meanwhile, and none has failed: it is the last one again.
+  /// Other communicators have called meanwhile: it is the last one again.
   bool resume(const Shared& shared) {
-    if (!is_shared(shared) || shared.number <= recorder_->failed_) return false;
+    if (!is_shared(shared)) return false;
     recorder_->note_last(shared.number);
     return true;
   }

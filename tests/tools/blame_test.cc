@@ -111,6 +111,29 @@ int restarted_rank() {
 }
 const test::RoleEntry kRestartedRank("restarted", restarted_rank);
 
+// Rank 1 ends itself; started again, it does not join for long. The others hear of it and wait.
+int late_successor() {
+  const bool is_first = std::getenv("TORCHELASTIC_RESTART_COUNT") == std::string("0");
+  if (is_first) {
+    Communicator comm = init();
+    std::vector<float> data(4);
+    try {
+      comm.all_reduce(data, ops::sum);
+      if (comm.rank() == 1) kill(getpid(), SIGKILL);
+      comm.all_reduce(data, ops::sum);
+    } catch (const Error&) {
+      std::printf("pid of %d=%d\n", comm.rank(), getpid());
+    }
+    std::fflush(stdout);
+    pause();
+  }
+  std::printf("again\n");
+  std::fflush(stdout);
+  pause();
+  return 0;
+}
+const test::RoleEntry kLateSuccessor("successor", late_successor);
+
 // Nobody closes the communicator.
 int careless_rank() {
   Communicator comm = init();
@@ -355,6 +378,24 @@ TEST(BlameCommand, TheLauncherSaysWhoStoppedFirstAtEachRestart) {
     EXPECT_THAT(launcher.err(), ContainsRegex("again \\(1 of 1 restarts\\)\n(.*sending.*\n)?"
                                               ".*blame: rank 2 stopped first: it was ended"));
   }
+}
+
+// Its record is that of the one that was killed.
+TEST(BlameCommand, TheLauncherTellsARankStartedAgainFromItsPredecessor) {
+  std::vector<std::string> line{"--max-restarts", "1"};
+  const std::vector<std::string> rest = ranks(3, "successor");
+  line.insert(line.end(), rest.begin(), rest.end());
+  Launcher launcher(line);
+  for (const char* said : {"again", "pid of 0=", "pid of 2="}) {
+    ASSERT_TRUE(launcher.prints(said)) << launcher.err();
+  }
+  ASSERT_EQ(kill(number_after(launcher.out(), "pid of 0="), SIGKILL), 0);
+  ASSERT_TRUE(launcher.complains("starting rank 0 again"));
+  launcher.signal(SIGTERM);
+  EXPECT_NE(launcher.wait(), 0);
+  const std::string& said = launcher.err();
+  EXPECT_THAT(said.substr(said.find("starting rank 0 again")),
+              ContainsRegex("blame: rank 1 stopped first: it was ended after all_reduce"));
 }
 
 // After a rejoining the launcher may have no record of the job that goes on, or all of it.

@@ -51,6 +51,18 @@ class Job {
     }
     return blame(witnesses_);
   }
+  // The same with all calls of a communicator so many seconds later.
+  Verdict judge_later(std::uint32_t communicator, std::int64_t seconds) {
+    judge();
+    for (Witness& witness : witnesses_) {
+      for (RecordedCall& call : witness.record.calls) {
+        if (call.communicator != communicator) continue;
+        call.started_ns += seconds * 1'000'000'000;
+        if (call.ended_ns != 0) call.ended_ns += seconds * 1'000'000'000;
+      }
+    }
+    return blame(witnesses_);
+  }
   std::vector<std::string> sentences(const Verdict& verdict) {
     return blame::sentences_of(verdict, 0);
   }
@@ -121,6 +133,29 @@ TEST(Blame, AKilledRankStoppedFirstThoughSurvivorsWaitForEachOther) {
                             HasSubstr("besides, rank 0 has not arrived"),
                             HasSubstr("rank 1 waits for rank 0 in all_reduce")));
   }
+}
+
+// The survivors have made calls for an hour since, and then rank 0 is stuck.
+TEST(Blame, ARankThatWasEndedLongBeforeIsNotTheCause) {
+  Job job(3);
+  for (const int rank : {0, 1, 2}) job.make(rank, 0);
+  std::vector<std::unique_ptr<CallRecorder>> survivors;
+  for (const int rank : {0, 1}) {
+    job.fail(rank, 1, 2);
+    survivors.push_back(std::make_unique<CallRecorder>(&job.recorder(rank), 7));
+    survivors.back()->open(2, rank);
+    survivors.back()->end(survivors.back()->begin(all_reduce(0)), Status());
+  }
+  survivors[1]->begin(all_reduce(1));
+  job.is(2, Life::kGone);
+  EXPECT_THAT(job.judge().first, ElementsAre(2, 0));
+  const Verdict verdict = job.judge_later(7, 3600);
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kMissing);
+  EXPECT_THAT(verdict.first, ElementsAre(0, 2));
+  EXPECT_THAT(job.sentences(verdict),
+              ElementsAre(HasSubstr("rank 0 is missing: it has not arrived"),
+                          HasSubstr("besides, rank 2 was ended after"),
+                          HasSubstr("rank 1 waits for rank 0")));
 }
 
 TEST(Blame, ARankKilledInACallIsWaitedForByAllWhoAreInIt) {

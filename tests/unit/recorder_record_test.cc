@@ -238,6 +238,27 @@ TEST(Record, WhoGoesOnAfterAFailureHasANewEntry) {
   EXPECT_EQ(read.calls[2].first_sequence, 2u);
 }
 
+TEST(Record, WhoGoesOnWithMessagesAfterAFailureHasNewEntries) {
+  RecordingRank rank(0, 2);
+  CallRecorder one(&rank.recorder, 1), other(&rank.recorder, 2);
+  one.open(2, 0);
+  other.open(2, 0);
+  const std::uint64_t fails_later = other.begin(all_reduce(0));
+  const Operation sent = message(Collective::kSend, 1), got = message(Collective::kReceive, 1);
+  const auto exchange = [&] {
+    one.note_message(sent.record, sent.peer, sent.tag);
+    one.note_message(got.record, got.peer, got.tag);
+  };
+  for (int i = 0; i < 2; ++i) exchange();
+  other.end(fails_later, Status(ErrorCode::kRankFailed, "", 1));
+  for (int i = 0; i < 2; ++i) exchange();
+  const RankRecord read = rank.read();
+  ASSERT_EQ(read.calls.size(), 5u);
+  for (const std::size_t at : {1, 2, 3, 4}) EXPECT_EQ(read.calls[at].times, 2u);
+  const std::vector<Witness> witnesses{{read, Life::kRuns}};
+  EXPECT_EQ(blame(witnesses).kind, Verdict::Kind::kIdle);
+}
+
 TEST(Record, TheLastCallIsTheNewestWhereItsEntryIsGone) {
   RankRecord record;
   EXPECT_EQ(record.last_call(), nullptr);
@@ -247,6 +268,32 @@ TEST(Record, TheLastCallIsTheNewestWhereItsEntryIsGone) {
     record.last = last;
     EXPECT_EQ(record.last_call(), &record.calls[1]) << last;
   }
+}
+
+TEST(Record, ReadingAnewKeepsTheLastCallWhereALaterOneWasNotRead) {
+  const Result<UniqueFd> memory = make_sealed_memory();
+  ASSERT_TRUE(memory);
+  RecordPlace place;
+  ASSERT_TRUE(parse_announcement(announce(memory->get()), &place.handed_fd, &place.inode));
+  const auto recorder = Recorder::open(place, {"job", 0, 2, "host"});
+  ASSERT_TRUE(recorder);
+  CallRecorder one(recorder->get(), 1), other(recorder->get(), 2);
+  one.open(2, 0);
+  other.open(2, 0);
+  std::uint64_t sequence = 0;
+  const auto call = [&](CallRecorder& calls, std::uint64_t count) {
+    calls.begin_quick(all_reduce_of(count), &calls == &one ? sequence++ : 0);
+    calls.end_quick();
+  };
+  call(one, 4);
+  call(other, 4);
+  call(one, 4);
+  Result<RankRecord> read = read_record(memory->get(), "record");
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->last_call()->number, 1u);
+  call(one, 5);
+  update_record(memory->get(), &*read);
+  EXPECT_EQ(read->last_call()->number, 1u);
 }
 
 // The lock is given away meanwhile, and others may have made many calls.

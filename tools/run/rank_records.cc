@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -43,7 +41,7 @@ RankRecords::RankRecords(int ranks, const std::vector<std::string>& environment)
   for (int i = 0; i < ranks; ++i) {
     Result<UniqueFd> memory = recorder::make_sealed_memory();
     if (!memory) return;
-    memory_.push_back(std::move(*memory));
+    memory_.push_back({.fd = std::move(*memory)});
   }
 }
 
@@ -51,38 +49,65 @@ void RankRecords::announce(int local_rank, std::vector<std::string>* environment
   std::erase_if(*environment, [](const std::string& entry) { return entry.starts_with(kMemory); });
   const auto at = static_cast<std::size_t>(local_rank);
   if (at >= memory_.size()) return;
-  environment->push_back(std::string(kMemory) + recorder::announce(memory_[at].get()));
+  environment->push_back(std::string(kMemory) + recorder::announce(memory_[at].fd.get()));
 }
 
 void RankRecords::hand_over(int local_rank) const {
   const auto at = static_cast<std::size_t>(local_rank);
-  if (at < memory_.size()) ::fcntl(memory_[at].get(), F_SETFD, 0);
+  if (at < memory_.size()) ::fcntl(memory_[at].fd.get(), F_SETFD, 0);
+}
+
+void RankRecords::on_start(int local_rank, bool rejoins) {
+  const auto at = static_cast<std::size_t>(local_rank);
+  if (at >= memory_.size()) return;
+  const Result<recorder::RankRecord> record = recorder::read_record(memory_[at].fd.get(), "");
+  memory_[at].predecessor_opened_ns = record ? record->opened_ns : 0;
+  memory_[at].rejoins = rejoins;
+}
+
+bool RankRecords::Job::is_whole() const {
+  return witnesses.size() == static_cast<std::size_t>(witnesses.front().record.world_size);
+}
+
+// A launched command may have started several.
+std::map<std::string, RankRecords::Job> RankRecords::read_jobs(
+    const std::vector<recorder::Life>& lives) const {
+  std::map<std::string, Job> jobs;
+  for (std::size_t i = 0; i < memory_.size(); ++i) {
+    Result<recorder::RankRecord> record = recorder::read_record(memory_[i].fd.get(), "");
+    if (!record) continue;
+    recorder::Life life = i < lives.size() ? lives[i] : recorder::Life::kUnknown;
+    if (record->opened_ns == memory_[i].predecessor_opened_ns) {
+      if (!memory_[i].rejoins) continue;  // of a job that is over
+      life = recorder::Life::kGone;
+    }
+    Job& job = jobs[record->job];
+    job.newest_ns = std::max(job.newest_ns, record->opened_ns);
+    job.has_gone = job.has_gone || life == recorder::Life::kGone;
+    job.witnesses.push_back({std::move(*record), life});
+  }
+  return jobs;
 }
 
 std::string RankRecords::verdict(const std::vector<recorder::Life>& lives) const {
-  // A launched command may have started several jobs; the one that began last has failed.
-  std::map<std::string, std::vector<recorder::Witness>> jobs;
-  std::int64_t latest_ns = 0;
-  std::string latest;
-  std::set<std::string> of_gone;
-  for (std::size_t i = 0; i < memory_.size(); ++i) {
-    Result<recorder::RankRecord> record = recorder::read_record(memory_[i].get(), "");
-    if (!record) continue;
-    const std::string job = record->job;
-    if (record->opened_ns >= latest_ns) {
-      latest_ns = record->opened_ns;
-      latest = job;
-    }
-    const recorder::Life life = i < lives.size() ? lives[i] : recorder::Life::kUnknown;
-    if (life == recorder::Life::kGone) of_gone.insert(job);
-    jobs[job].push_back({std::move(*record), life});
-  }
+  const std::map<std::string, Job> jobs = read_jobs(lives);
+  if (jobs.empty()) return "";
+  const auto newest = std::max_element(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) {
+    return a.second.newest_ns < b.second.newest_ns;
+  });
   // Who has joined another job since, by growing, has the record of that in its own memory: without
   // it the others would seem to wait for each other alone.
-  of_gone.erase(latest);
-  if (jobs.empty() || !of_gone.empty()) return "";
-  const std::vector<recorder::Witness>& witnesses = jobs[latest];
-  const recorder::Verdict verdict = recorder::blame(witnesses);
+  const bool an_older_failed = std::any_of(jobs.begin(), jobs.end(), [&](const auto& each) {
+    return each.second.has_gone && each.first != newest->first;
+  });
+  const bool are_whole = std::all_of(jobs.begin(), jobs.end(),
+                                     [](const auto& each) { return each.second.is_whole(); });
+  if (an_older_failed && !are_whole) return "";
+  const auto failed = std::max_element(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.second.has_gone, a.second.newest_ns) <
+           std::pair(b.second.has_gone, b.second.newest_ns);
+  });
+  const recorder::Verdict verdict = recorder::blame(failed->second.witnesses);
   if (verdict.first.empty()) return "";
   const std::vector<std::string> sentences = blame::sentences_of(verdict, 0);
   // Ranks that run have not all heard of it.

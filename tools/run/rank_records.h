@@ -2,6 +2,8 @@
 // the ranks, and what they say of a failed job. One thread.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,9 @@ class RankRecords {
 
   /// Tells the `local_rank`th of its memory, in its environment; of an outer launcher's no more.
   void announce(int local_rank, std::vector<std::string>* environment) const;
+  /// Before the `local_rank`th is started, anew or to rejoin the others: what is in its memory is
+  /// of its predecessor, which is gone.
+  void on_start(int local_rank, bool rejoins);
   /// In the new process of the rank, before exec: it inherits its memory, and no other rank's.
   void hand_over(int local_rank) const;
 
@@ -29,7 +34,21 @@ class RankRecords {
   std::string verdict(const std::vector<recorder::Life>& lives) const;
 
  private:
-  std::vector<UniqueFd> memory_;  // by local rank
+  struct Memory {
+    UniqueFd fd;
+    std::int64_t predecessor_opened_ns = 0;  // its record's; 0: there is none
+    bool rejoins = false;
+  };
+  struct Job {
+    std::vector<recorder::Witness> witnesses;
+    std::int64_t newest_ns = 0;  // when its newest record began
+    bool has_gone = false;       // a rank of it
+
+    bool is_whole() const;
+  };
+  std::map<std::string, Job> read_jobs(const std::vector<recorder::Life>& lives) const;
+
+  std::vector<Memory> memory_;  // by local rank
 };
 
 }  // namespace unisono::run

@@ -154,7 +154,7 @@ Status renew(const RunArguments& arguments, int restarts, JobFacts* facts) {
 }
 
 Result<run::JobSpec> make_job(const RunArguments& arguments, const topology::Processors& processors,
-                              const run::RankRecords& records, run::StoreServer* store) {
+                              run::RankRecords& records, run::StoreServer* store) {
   UNISONO_ASSIGN(JobFacts facts, make_facts(arguments));
   facts.max_restarts = arguments.max_restarts;
   if (store != nullptr) facts.store = store->name();
@@ -190,7 +190,7 @@ Result<int> run_job(RunArguments arguments) {
   const bool has_store = arguments.max_restarts > 0 && arguments.restart == run::Restart::kFailed;
   const std::size_t clients = raise_open_files(
       arguments.local_size, has_store ? run::StoreServer::kClientsMax : 0, &place.open_files);
-  const run::RankRecords records(arguments.local_size, tools::inherited_environment());
+  run::RankRecords records(arguments.local_size, tools::inherited_environment());
   std::optional<run::StoreServer> store;
   if (has_store) {
     UNISONO_ASSIGN(store, run::StoreServer::start(clients));

@@ -170,6 +170,7 @@ bool Supervisor::start_rank(const RankSpec& spec, bool rejoins) {
     if (job_.prepare != nullptr) job_.prepare(job_.prepare_context, spec.cores);
     if (job_.records != nullptr) job_.records->hand_over(spec.local_rank);
   };
+  if (job_.records != nullptr) job_.records->on_start(spec.local_rank, rejoins);
   auto started = start_group(request, guard_, signals_);
   if (has_stdin) stdin_.rank_started();
   if (auto* failure = std::get_if<StartFailure>(&started)) {

@@ -38,7 +38,7 @@ struct JobSpec {
   /// Called in the new process of each rank just before exec: binding, limits.
   void (*prepare)(const void* context, const std::vector<int>& cores) = nullptr;
   const void* prepare_context = nullptr;
-  const RankRecords* records = nullptr;  ///< null: the ranks' own
+  RankRecords* records = nullptr;  ///< null: the ranks' own
 };
 
 /// Runs the job to its end and returns the exit status of the command: 0, or that of the rank that
