@@ -105,7 +105,6 @@ void ControlSession::on_nonsense(TimePoint now) {
 }
 
 void ControlSession::on_closed(TimePoint now, bool is_end) {
-  if (is_leaving_ && state_ == State::kOpen) return end();
   if (is_end && (silence_.is_off() || silence_.hears(holder_, now))) record_.on_ended(holder_);
   lose(ErrorCode::kRankFailed, "died: its control connection closed without goodbye", now);
 }
@@ -120,8 +119,13 @@ bool ControlSession::take(const Message& message, TimePoint now) {
       return true;
     case MessageType::kDeparted: {
       const auto rank = decode_rank(message.body, size());
-      if (rank) record_.on_departed(*rank);
-      return rank.has_value();
+      if (!rank || (*rank == self_ && !is_leaving_)) return false;
+      if (*rank == self_) {
+        end();
+      } else {
+        record_.on_departed(*rank);
+      }
+      return true;
     }
     case MessageType::kEnded: {
       const auto rank = decode_rank(message.body, size());
@@ -167,7 +171,8 @@ void ControlSession::deliver_broken_link(Rank peer, const Status& cause) {
 }
 
 void ControlSession::beat(TimePoint now) {
-  if (silence_.take_beat(now)) report(encode(MessageType::kBeat));
+  // What an arbiter that closes the connection has not read could cost its last word.
+  if (silence_.take_beat(now) && !is_leaving_) report(encode(MessageType::kBeat));
 }
 
 // ---- Where the arbiter is lost ------------------------------------------------------------------

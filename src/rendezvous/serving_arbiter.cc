@@ -213,13 +213,15 @@ void ServingArbiter::unseat(int connection, Parting how, const Status& violation
   close(connection);
 }
 
-// A standby must know who left before it takes over, and all must know which standby will not.
+// A standby must know who left before it takes over, and all must know which standby will not. The
+// rank itself hears it last: it goes then, and takes an arbiter that dies before for lost.
 void ServingArbiter::tell_departure(Rank rank) {
   const auto told = shared(encode_departed(rank));
   remember(-1, told);
   for (const auto& [other, connection] : connections_) {
     if (other != rank && (is_standby(rank) || is_standby(other))) links_.send(connection, told);
   }
+  say(rank, told);
 }
 
 // ---- What it decides ----------------------------------------------------------------------------

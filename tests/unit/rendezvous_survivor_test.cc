@@ -28,6 +28,7 @@ class SaidWords final : public ArbiterConnection {
   void catch_up() override {}
   bool is_lost() const override { return lost; }
   bool is_last() const override { return last; }
+  Status partition() const override { return cut_off; }
   void report(std::string) override {}
   void report_lasting(std::string) override {}
   void report_broken_link(Rank, const Status&) override {}
@@ -42,6 +43,7 @@ class SaidWords final : public ArbiterConnection {
   }
 
   bool lost = false, last = false;
+  Status cut_off;
   std::vector<ShrinkMessage> words;
 };
 
@@ -135,6 +137,13 @@ TEST_F(SurvivorTest, GoesOnAloneOnlyWhereNobodyElseIsLeft) {
   EXPECT_EQ(survivor_.why().code(), ErrorCode::kRankFailed);
   said_->last = true;
   EXPECT_EQ(look(), Task::kGoAlone);
+}
+
+TEST_F(SurvivorTest, HearsThatItIsOfTheSmallerPart) {
+  said_->lost = true;
+  said_->cut_off = {ErrorCode::kPartitioned, "cut off", 1};
+  EXPECT_EQ(look(), Task::kStop);
+  EXPECT_EQ(survivor_.why().code(), ErrorCode::kPartitioned);
 }
 
 TEST_F(SurvivorTest, WaitsForAnAnswerLongerThanTheArbiterWaitsForOthers) {
