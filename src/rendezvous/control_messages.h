@@ -48,7 +48,7 @@ enum class MessageType : std::uint8_t {
   kAskCalls,      ///< arbiter: which calls has this rank made?
   kAskWaits,      ///< arbiter: what does this rank wait in?
   kSeated,        ///< a standby that holds the arbiter now: has taken the rank in
-  kDeparted,      ///< arbiter: a rank has left; to standbys, to all of a standby, and last to itself
+  kDeparted,      ///< arbiter: a rank has left; to standbys, to all of a standby, last to itself
   kEnded,         ///< arbiter: a process has ended, by its kernel's word or its host's
 };
 

@@ -36,8 +36,8 @@ class ShrinkAgreements {
   };
 
   /// `holder`: who holds the arbiter, 0 for rank 0, else its place among the standbys and one: each
-  /// names communicators by numbers of its own. `evidence` outlives it; none: no rank can live where
-  /// it is not heard.
+  /// names communicators by numbers of its own. `evidence` outlives it; none: no rank can live
+  /// where it is not heard.
   explicit ShrinkAgreements(int world_size, int holder = 0, const Evidence* evidence = nullptr);
 
   /// What `rank` said. An error: what no correct rank says.
