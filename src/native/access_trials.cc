@@ -76,8 +76,8 @@ AccessTrials::AccessTrials(shm::SegmentGroup& group) : group_(group), states_(kC
   for (Class number = 0; number < static_cast<Class>(kClasses); ++number) {
     states_[static_cast<std::size_t>(number)].ways = plan_of(number).all_ways();
     if (!group.has_all_ranks()) continue;
-    begin_with_predicted(number);
-    begin_with_known(number);
+    const bool is_known = has_times(times_in(group_.trial_memory().known.calls, number));
+    is_known ? begin_with_known(number) : begin_with_predicted(number);
   }
 }
 
@@ -88,7 +88,6 @@ AccessTrials::Times& AccessTrials::times_in(CallTimes& calls, Class number) {
 
 void AccessTrials::begin_with_known(Class number) {
   Times known = times_in(group_.trial_memory().known.calls, number);
-  if (!has_times(known)) return;
   // A call can go only by what is tried of its class, whatever else a file says.
   std::fill(known.begin() + plan_of(number).paths, known.end(), 0);
   State& state = states_[static_cast<std::size_t>(number)];

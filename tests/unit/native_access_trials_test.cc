@@ -255,6 +255,20 @@ TEST(AccessTrials, DoNotStayWithWhatIsNoLongerTrue) {
   EXPECT_THAT(of_class(learned, kLong), ElementsAre(10'000, 17'500, 12'500, 0));
 }
 
+// Streaming is predicted to be far behind, but has won before.
+TEST(AccessTrials, TryAllOfAClassThatAnEarlierJobTried) {
+  RanksOptions options;
+  options.known.host = host_where_the_kernel_takes(100'000);
+  of_class(options.known, kLong) = {25'000, 10'000, 22'500, 0};
+  Members members(2, options);
+  for (const auto& paths : members.make(kLong, {{280, times_of(100, 40, 90)}})) {
+    EXPECT_EQ(paths.front(), kStreamed);
+    EXPECT_EQ(paths.back(), kStreamed);
+  }
+  TrialFacts learned = members.learned();
+  EXPECT_THAT(of_class(learned, kLong), ElementsAre(25'000, 10'000, 22'500, 0));
+}
+
 // A class begins with none of the paths that are not tried of it, however fast those are said to
 // be.
 TEST(AccessTrials, BeginWithWhatIsTriedOfTheClass) {
