@@ -167,8 +167,7 @@ std::size_t likely_way(const WayCosts& costs) {
 }
 
 bool is_far(const WayCosts& costs, std::size_t way) {
-  if (way == 0 || costs[0] == 0) return false;
-  return costs[way] == 0 || costs[way] > kFarCost * costs[likely_way(costs)];
+  return way != 0 && costs[way] > kFarCost * costs[likely_way(costs)];
 }
 
 }  // namespace unisono::native

@@ -35,7 +35,8 @@
 
 namespace unisono::native {
 
-/// ns by each of kTriedPaths; 0: the way cannot be taken.
+/// ns by each of kTriedPaths; 0: not predicted. So is a single copy where the ranks that measured
+/// could make none.
 using WayCosts = std::array<double, kTriedPaths.size()>;
 
 /// The ranks of the host, all of which make the call.
@@ -54,7 +55,8 @@ std::size_t likely_way(const WayCosts& costs);
 
 /// So far behind that a trial is not worth its time.
 inline constexpr double kFarCost = 2.5;
-/// Whether the way, which is not the first, is left out of the first trials.
+/// Whether the way, which is not the first, is left out of the first trials. What is not predicted
+/// never is: where the kernel refuses a single copy, its trial is a call through mapped memory.
 bool is_far(const WayCosts& costs, std::size_t way);
 
 }  // namespace unisono::native

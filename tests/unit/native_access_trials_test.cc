@@ -197,11 +197,13 @@ TEST(AccessTrials, BeginWithWhatIsPredicted) {
       << "the first is always tried, streaming is far behind";
 }
 
-TEST(AccessTrials, LeaveOutWhatTheKernelRefuses) {
+// Those that measured may have been an odd job's ranks, which may read no others.
+TEST(AccessTrials, TryWhatTheKernelRefusedWhenItWasMeasured) {
   RanksOptions options;
   options.known.host = host_where_the_kernel_takes(0);
-  for (const auto& path : Members(2, options).make(kLong, {{17, times_of(100, 70, 1)}})) {
-    EXPECT_THAT(path, Each(testing::Ne(kSingleCopy)));
+  for (const auto& path : Members(2, options).make(kLong, {{17, times_of(100, 70, 50)}})) {
+    EXPECT_EQ(path.front(), kMapped);
+    EXPECT_EQ(path.back(), kSingleCopy);
   }
 }
 
