@@ -25,7 +25,9 @@ constexpr Duration kPatient = std::chrono::seconds(60);
 class ProbedThreads {
  public:
   explicit ProbedThreads(int ranks)
-      : boards_(static_cast<std::size_t>(ranks)), windows_(boards_.size() * shm::kWindowBytes) {}
+      : boards_(static_cast<std::size_t>(ranks)),
+        windows_(boards_.size() * shm::kWindowBytes),
+        sources_(boards_.size() * shm::kProbeBytes) {}
 
   /// What each of the first `come` ranks finds, the last one of them until its own deadline.
   std::vector<HostFacts> probe(int come, Duration patience, Duration patience_of_last) {
@@ -45,6 +47,7 @@ class ProbedThreads {
   ProbePlaces places_of(int rank) {
     // With more ranks than that they give way to each other.
     ProbePlaces places{.self = rank, .cores = 2};
+    places.source = sources_.data() + static_cast<std::size_t>(rank) * shm::kProbeBytes;
     for (std::size_t i = 0; i < boards_.size(); ++i) {
       places.boards.push_back(&boards_[i]);
       places.windows.push_back(windows_.data() + i * shm::kWindowBytes);
@@ -53,7 +56,7 @@ class ProbedThreads {
   }
 
   std::vector<ProbeBoard> boards_;
-  std::vector<std::byte> windows_;
+  std::vector<std::byte> windows_, sources_;
 };
 
 TEST(HostProbe, FindsTheSameForAllRanks) {

@@ -14,7 +14,6 @@
 namespace unisono::shm {
 namespace {
 
-constexpr std::size_t kBytesMax = bytes_of_copy(kMeasuredCopySizes - 1);
 constexpr std::array<int, kMeasuredCopySizes> kCallsOfSize{5, 3, 3};
 constexpr int kWaitRows = 6, kWaitsOfARow = 6;
 constexpr int kKernelCalls = 8;
@@ -30,11 +29,10 @@ class HostProbe {
         next_((places.self + 1) % ranks_),
         share_(places.cores == 0 ? 1 : std::max(1, ranks_ / places.cores)),
         deadline_(deadline),
-        source_(std::make_unique_for_overwrite<std::byte[]>(kBytesMax)),
-        target_(std::make_unique_for_overwrite<std::byte[]>(kBytesMax)) {}
+        target_(std::make_unique_for_overwrite<std::byte[]>(kProbeBytes)) {}
 
   HostFacts run() {
-    own().source = reinterpret_cast<std::uint64_t>(source_.get());
+    own().source = reinterpret_cast<std::uint64_t>(places_.source);
     bool goes_on = meet() && time_waits();
     for (std::size_t size = 0; goes_on && size < kMeasuredCopySizes; ++size) {
       goes_on = agree_on(size) && time_size(size) && tell();
@@ -102,7 +100,8 @@ class HostProbe {
     }
     for (int call = 0; can_read_next_ && call < kKernelCalls; ++call) {
       const TimePoint begin = Clock::now();
-      if (!read_next(0, kLineBytes)) break;
+      can_read_next_ = read_next(0, kLineBytes);
+      if (!can_read_next_) break;
       note(found_.waits[kKernelWait], Clock::now() - begin, 1);
     }
     return meet();
@@ -138,8 +137,8 @@ class HostProbe {
       const std::size_t at = chunk * kWindowSlotBytes;
       const TimePoint begin = Clock::now();
       std::byte* const slot = slot_of(places_.self, chunk);
-      streams ? compute::copy_streaming(slot, source_.get() + at, bytes)
-              : static_cast<void>(std::memcpy(slot, source_.get() + at, bytes));
+      streams ? compute::copy_streaming(slot, places_.source + at, bytes)
+              : static_cast<void>(std::memcpy(slot, places_.source + at, bytes));
       writing += Clock::now() - begin;
       if (!meet()) return false;
       const TimePoint read = Clock::now();
@@ -167,7 +166,7 @@ class HostProbe {
     // The others read this rank's data no longer.
     if (!meet()) return false;
     const TimePoint local = Clock::now();
-    std::memcpy(target_.get(), source_.get(), bytes_of_copy(size));
+    std::memcpy(target_.get(), places_.source, bytes_of_copy(size));
     if (counts) note_copy(size, kLocalCopy, Clock::now() - local);
     return true;
   }
@@ -178,7 +177,7 @@ class HostProbe {
 
   // As a caller does before each call.
   void write_source(std::size_t size) {
-    std::memset(source_.get(), ++written_, bytes_of_copy(size));
+    std::memset(places_.source, ++written_, bytes_of_copy(size));
   }
 
   void note_copy(std::size_t size, Copy copy, Duration took) {
@@ -217,7 +216,7 @@ class HostProbe {
   const int next_;
   const int share_;  // ranks for each processor
   const TimePoint deadline_;
-  std::unique_ptr<std::byte[]> source_, target_;  // of private memory
+  std::unique_ptr<std::byte[]> target_;
   HostFacts found_{}, agreed_{};
   std::uint64_t meetings_ = 0;
   int turn_ = 0;
@@ -249,6 +248,8 @@ void SharedSegment::State::measure_host() {
   }
   const SingleCopy& next = single_copies[(self + 1) % ranks];
   if (next.usable()) places.next = &next;
+  probe_source = std::make_unique_for_overwrite<std::byte[]>(kProbeBytes);
+  places.source = probe_source.get();
   // Who has no memory for it does not come, and the others wait in vain. Two write in turns.
   const bool takes_turns = ranks == 2;
   const std::size_t first = takes_turns ? 0 : self;
@@ -262,6 +263,7 @@ void SharedSegment::State::measure_host() {
 }
 
 void SharedSegment::State::forget_measuring() {
+  probe_source.reset();
   if (peers.self == 0) return_block(kProbeBlock);
 }
 

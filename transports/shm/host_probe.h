@@ -26,6 +26,9 @@ namespace unisono::shm {
 /// How long ranks measure at most.
 inline constexpr auto kMeasuringMax = std::chrono::milliseconds(8);
 
+/// What a rank copies at most.
+inline constexpr std::size_t kProbeBytes = bytes_of_copy(kMeasuredCopySizes - 1);
+
 /// What a rank tells the others meanwhile; all zero before, written by that rank alone.
 struct ProbeBoard {
   CounterLine meetings;   ///< it has come to so many
@@ -37,9 +40,12 @@ struct ProbeBoard {
 
 struct ProbePlaces {
   int self = 0;
-  int cores = 0;                     ///< of all ranks together; 0: one for each
-  std::vector<ProbeBoard*> boards;   ///< by rank, at least two
-  std::vector<std::byte*> windows;   ///< kWindowBytes each
+  int cores = 0;                    ///< of all ranks together; 0: one for each
+  std::vector<ProbeBoard*> boards;  ///< by rank, at least two
+  std::vector<std::byte*> windows;  ///< kWindowBytes each
+  /// kProbeBytes of private memory, which the rank before this one may read until it has come back
+  /// from probe_host(), too: whoever gives up waits for nobody.
+  std::byte* source = nullptr;
   const SingleCopy* next = nullptr;  ///< of the next rank's memory; null: not allowed
 };
 
