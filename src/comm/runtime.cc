@@ -282,13 +282,13 @@ void Runtime::recall_trials(shm::LocalPeers* peers) {
   keeps_trials_of_ = machine::read_identity(topology::join_cpus(cpus), ranks, load.processes);
   const Result<TrialFacts> facts = machine::read_facts(facts_folder(config_), *keeps_trials_of_);
   peers->cores = keeps_trials_of_->cpus;
-  peers->measures = config_.access == AccessPath::kAutomatic;
+  if (config_.access == AccessPath::kAutomatic) peers->measuring_max = config_.measuring_max;
   if (facts) {
     peers->known = *facts;
   } else {
     if (facts.error().code() == ErrorCode::kUnsupported) {
       keeps_trials_of_.reset();
-      peers->measures = false;
+      peers->measuring_max = {};
     }
     log::info("earlier trials are not known: " + facts.error().message());
   }

@@ -17,7 +17,7 @@ namespace {
 constexpr std::array<int, kMeasuredCopySizes> kCallsOfSize{5, 3, 3};
 constexpr int kWaitRows = 6, kWaitsOfARow = 6;
 constexpr int kKernelCalls = 8;
-// Looks at who is awaited before this rank gives its processor away, where there is one for each.
+// Looks at who is awaited before this rank gives its processor away.
 constexpr int kLooksBeforeYield = 2000;
 constexpr int kLooksPerClock = 64;
 
@@ -27,7 +27,6 @@ class HostProbe {
       : places_(places),
         ranks_(static_cast<int>(places.boards.size())),
         next_((places.self + 1) % ranks_),
-        share_(places.cores == 0 ? 1 : std::max(1, ranks_ / places.cores)),
         deadline_(deadline),
         target_(std::make_unique_for_overwrite<std::byte[]>(kProbeBytes)) {}
 
@@ -35,7 +34,7 @@ class HostProbe {
     own().source = reinterpret_cast<std::uint64_t>(places_.source);
     bool goes_on = meet() && time_waits();
     for (std::size_t size = 0; goes_on && size < kMeasuredCopySizes; ++size) {
-      goes_on = agree_on(size) && time_size(size) && tell();
+      goes_on = agree_on(size) && reserve(size) && time_size(size) && tell();
       if (goes_on) agreed_ = medians();
     }
     if (!goes_on) own().has_ended.value.store(1, std::memory_order_relaxed);
@@ -54,7 +53,7 @@ class HostProbe {
       for (int looks = 1; board(rank).meetings.value.load(std::memory_order_acquire) < meetings_;
            ++looks) {
         if (looks % kLooksPerClock == 0 && has_to_end()) return false;
-        if (share_ > 1 || looks > kLooksBeforeYield) sched_yield();
+        if (looks > kLooksBeforeYield) sched_yield();
       }
     }
     return true;
@@ -74,6 +73,11 @@ class HostProbe {
     return meet() && board(0).next_size.value.load(std::memory_order_relaxed) == size;
   }
 
+  // Of its own window.
+  bool reserve(std::size_t size) const {
+    return !places_.reserve || places_.reserve(std::min(bytes_of_copy(size), kWindowBytes));
+  }
+
   bool tell() {
     own().found = found_;
     return meet();
@@ -84,7 +88,7 @@ class HostProbe {
     for (const std::uint32_t time : found_.copies[size - 1]) of_a_mib += time;
     const double mib = static_cast<double>(bytes_of_copy(size)) / 1048576.0;
     // The first call of a size is slower, and data are written before each copy.
-    const double copies = 2 * of_a_mib * mib * kCallsOfSize[size] * share_;
+    const double copies = 2 * of_a_mib * mib * kCallsOfSize[size];
     const auto pieces = static_cast<double>(chunks_of(size));
     const double waits = (4 * pieces + 4) * kCallsOfSize[size] * found_.waits[kLineWait];
     return std::chrono::nanoseconds(static_cast<std::int64_t>(copies + waits));
@@ -108,6 +112,7 @@ class HostProbe {
   }
 
   bool time_size(std::size_t size) {
+    turn_ = 0;  // each rank's own window, which it has reserved
     for (int call = 0; call < kCallsOfSize[size]; ++call) {
       const bool counts = call > 0;  // in the first one pages are touched for the first time
       if (!time_slots(size, false, counts) || !time_slots(size, true, counts)) return false;
@@ -214,7 +219,6 @@ class HostProbe {
   const ProbePlaces& places_;
   const int ranks_;
   const int next_;
-  const int share_;  // ranks for each processor
   const TimePoint deadline_;
   std::unique_ptr<std::byte[]> target_;
   HostFacts found_{}, agreed_{};
@@ -235,12 +239,12 @@ HostFacts probe_host(const ProbePlaces& places, TimePoint deadline) {
 }
 
 void SharedSegment::State::measure_host() {
-  const TimePoint deadline = Clock::now() + kMeasuringMax;
+  const TimePoint deadline = Clock::now() + std::chrono::nanoseconds(control().trials.measuring_ns);
   const std::size_t boards = layout.block_offset(kProbeBlock);
   const auto ranks = static_cast<std::size_t>(size());
   const auto self = static_cast<std::size_t>(peers.self);
   const std::size_t windows = boards + layout.block_head_bytes(ranks);
-  ProbePlaces places{.self = peers.self, .cores = static_cast<int>(control().trials.cores)};
+  ProbePlaces places{.self = peers.self};
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     std::byte* const board = segment->base() + boards + rank * sizeof(ProbeBoard);
     places.boards.push_back(reinterpret_cast<ProbeBoard*>(board));
@@ -250,14 +254,11 @@ void SharedSegment::State::measure_host() {
   if (next.usable()) places.next = &next;
   probe_source = std::make_unique_for_overwrite<std::byte[]>(kProbeBytes);
   places.source = probe_source.get();
-  // Who has no memory for it does not come, and the others wait in vain. Two write in turns.
-  const bool takes_turns = ranks == 2;
-  const std::size_t first = takes_turns ? 0 : self;
-  const std::size_t bytes = (takes_turns ? 2 : 1) * kWindowBytes;
-  if (!segment->reserve(boards, ranks * sizeof(ProbeBoard)) ||
-      !segment->reserve(windows + first * kWindowBytes, bytes)) {
-    return;
-  }
+  // Who has no memory for it does not come, and the others wait in vain.
+  if (!segment->reserve(boards, ranks * sizeof(ProbeBoard))) return;
+  places.reserve = [&](std::size_t bytes) {
+    return segment->reserve(windows + self * kWindowBytes, bytes).ok();
+  };
   const HostFacts facts = probe_host(places, deadline);
   if (peers.self == 0) control().trials.host = facts;
 }

@@ -61,7 +61,8 @@ struct SharedSegment::State {
   void begin_trials();
   Status publish_self();
   void learn_peers();
-  /// With the other ranks: fills in TrialMemory::host, or leaves it, for up to kMeasuringMax.
+  /// With the other ranks: fills in TrialMemory::host, or leaves it, for up to
+  /// LocalPeers::measuring_max.
   void measure_host();
   /// All have come back from measure_host().
   void forget_measuring();
