@@ -99,10 +99,8 @@ void AccessTrials::begin_with_known(Class number) {
 void AccessTrials::begin_with_predicted(Class number) {
   const shm::TrialMemory& memory = group_.trial_memory();
   const CallingRanks here{group_.size(), static_cast<int>(memory.cores)};
-  const int size = number % kCallSizes;
-  WayCosts costs = predict_costs(memory.host, here, static_cast<Collective>(number / kCallSizes),
-                                 2 * kTriedCallMin << size);
-  std::fill(costs.begin() + plan_of(number).paths, costs.end(), 0);
+  const WayCosts costs = predict_class(
+      memory.host, here, static_cast<Collective>(number / kCallSizes), number % kCallSizes);
   State& state = states_[static_cast<std::size_t>(number)];
   state.path = kTriedPaths[likely_way(costs)];
   for (std::size_t way = 0; way < plan_of(number).paths; ++way) {

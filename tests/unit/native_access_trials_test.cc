@@ -197,6 +197,16 @@ TEST(AccessTrials, BeginWithWhatIsPredicted) {
       << "the first is always tried, streaming is far behind";
 }
 
+TEST(AccessTrials, PredictNothingWhereRanksShareACore) {
+  RanksOptions options;
+  options.known.host = host_where_the_kernel_takes(100'000);
+  options.cores = 2;
+  for (const auto& path : Members(3, options).make(kLong, {{17, times_of(100, 40, 90)}})) {
+    EXPECT_EQ(path.front(), kMapped);
+    EXPECT_EQ(path.back(), kStreamed);
+  }
+}
+
 // Those that measured may have been an odd job's ranks, which may read no others.
 TEST(AccessTrials, TryWhatTheKernelRefusedWhenItWasMeasured) {
   RanksOptions options;
