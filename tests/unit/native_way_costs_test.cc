@@ -176,6 +176,12 @@ TEST(WayCosts, AreNoneWhereNothingIsKnown) {
   EXPECT_EQ(predict_costs(kPlain, 1, Collective::kAllGather, kMib), none);
   EXPECT_EQ(predict_costs(kPlain, 2, Collective::kBarrier, kMib), none);
   EXPECT_EQ(predict_costs(kPlain, 2, Collective::kAllGatherV, kMib), none);
+  for (std::size_t copy = 0; copy < kCopyNames.size(); ++copy) {
+    HostFacts facts = kPlain;
+    facts.copies[0][copy] = 0;
+    const WayCosts costs = predict_costs(facts, 2, Collective::kAllGather, kMib);
+    EXPECT_EQ(costs == none, copy != kKernelCopy) << "without " << kCopyNames[copy];
+  }
   EXPECT_EQ(likely_way(none), 0u);
   for (std::size_t way = 0; way < none.size(); ++way) EXPECT_FALSE(is_far(none, way));
 }
