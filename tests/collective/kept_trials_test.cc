@@ -178,6 +178,14 @@ TEST_F(KeptTrials, AreNotMeasuredByOneWay) {
   EXPECT_THAT(find_facts(folder_), IsEmpty());
 }
 
+TEST_F(KeptTrials, AreNotMeasuredWhereNothingCanBeKept) {
+  const Setting setting("UNISONO_CACHE", home_ / "no/such/folder");
+  meet_patiently([](Communicator& comm) {
+    if (segment_of(comm).measured() != HostFacts{}) throw std::runtime_error("it measured");
+    comm.barrier();
+  });
+}
+
 // By processes, each of which has its own ring: rank 1 tries, and the first one keeps it.
 TEST_F(KeptTrials, AreOfMessagesToo) {
   const std::string can_copy = home_ / "can_copy";
