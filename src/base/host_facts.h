@@ -55,7 +55,13 @@ struct HostFacts {
   WayTimes<kWaitNames.size()> waits;
   std::array<WayTimes<kCopyNames.size()>, kMeasuredCopySizes> copies;
 
-  bool are_known() const { return has_times(waits) && has_times(copies[0]); }
+  /// All of the first size, but that single copies may have been refused.
+  bool are_known() const {
+    for (std::size_t copy = 0; copy < kCopyNames.size(); ++copy) {
+      if (copy != kKernelCopy && copies[0][copy] == 0) return false;
+    }
+    return waits[kLineWait] != 0;
+  }
   bool operator==(const HostFacts&) const = default;
 };
 

@@ -279,16 +279,16 @@ void Runtime::recall_trials(shm::LocalPeers* peers) {
   keeps_trials_of_ = machine::read_identity(topology::join_cpus(cpus), ranks, load.processes);
   const Result<TrialFacts> facts = machine::read_facts(facts_folder(config_), *keeps_trials_of_);
   peers->cores = keeps_trials_of_->cpus;
-  peers->measures = config_.access == AccessPath::kAutomatic;
   if (facts) {
     peers->known = *facts;
   } else {
-    if (facts.error().code() == ErrorCode::kUnsupported) {
-      keeps_trials_of_.reset();
-      peers->measures = false;
-    }
+    if (facts.error().code() == ErrorCode::kUnsupported) keeps_trials_of_.reset();
     log::info("earlier trials are not known: " + facts.error().message());
   }
+  // What cannot be kept would be measured by each job again.
+  const bool measures = keeps_trials_of_ && config_.access == AccessPath::kAutomatic &&
+                        !peers->known.host.are_known() && machine::can_write(facts_folder(config_));
+  if (measures) peers->measuring_max = config_.measuring_max;
 }
 
 // What this job has learned, for the next.

@@ -67,6 +67,7 @@ struct Config {
   bool measure = true;     ///< links between hosts
   std::string cache;       ///< folder of facts about this machine, or "off"; empty: nowhere
   std::string cache_base;  ///< of a default `cache`: the user's folder around it; else empty
+  std::chrono::milliseconds measuring_max{8};  ///< of a host by its ranks; no variable sets it
   std::string tuning;
   std::size_t scratch_bytes = std::size_t{256} << 20;
   std::size_t eager_bytes = 0;

@@ -1,5 +1,6 @@
 #include "machine/folder.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -78,6 +79,18 @@ Status make_folder(const Folder& folder) {
                   "cannot make the folder " + *at + ": " + errno_text(errno));
   }
   return Status();
+}
+
+bool can_write(const Folder& folder) {
+  fs::path at = folder.path;
+  // A file in its place is no folder.
+  while (faccessat(AT_FDCWD, (at / ".").c_str(), W_OK | X_OK, AT_EACCESS) != 0) {
+    const bool may_be_made =
+        folder.base.empty() ? at == folder.path : at.native().size() > folder.base.size();
+    if (errno != ENOENT || !may_be_made) return false;
+    at = at.parent_path();
+  }
+  return true;
 }
 
 bool is_facts_name(std::string_view name) {

@@ -28,6 +28,9 @@ Status check_folder(const Folder& folder);
 /// With mode 0700, and what is missing between `base` and it; kSystem, kOutOfResources.
 Status make_folder(const Folder& folder);
 
+/// Whether files can be made there as things are, after make_folder() where it is missing.
+bool can_write(const Folder& folder);
+
 /// Of statfs(): on another machine, or a program's of the user's that may be.
 bool is_network_file_system(std::int64_t type);
 

@@ -76,8 +76,8 @@ AccessTrials::AccessTrials(shm::SegmentGroup& group) : group_(group), states_(kC
   for (Class number = 0; number < static_cast<Class>(kClasses); ++number) {
     states_[static_cast<std::size_t>(number)].ways = plan_of(number).all_ways();
     if (!group.has_all_ranks()) continue;
-    begin_with_predicted(number);
-    begin_with_known(number);
+    const bool is_known = has_times(times_in(group_.trial_memory().known.calls, number));
+    is_known ? begin_with_known(number) : begin_with_predicted(number);
   }
 }
 
@@ -88,7 +88,6 @@ AccessTrials::Times& AccessTrials::times_in(CallTimes& calls, Class number) {
 
 void AccessTrials::begin_with_known(Class number) {
   Times known = times_in(group_.trial_memory().known.calls, number);
-  if (!has_times(known)) return;
   // A call can go only by what is tried of its class, whatever else a file says.
   std::fill(known.begin() + plan_of(number).paths, known.end(), 0);
   State& state = states_[static_cast<std::size_t>(number)];
@@ -100,10 +99,8 @@ void AccessTrials::begin_with_known(Class number) {
 void AccessTrials::begin_with_predicted(Class number) {
   const shm::TrialMemory& memory = group_.trial_memory();
   const CallingRanks here{group_.size(), static_cast<int>(memory.cores)};
-  const int size = number % kCallSizes;
-  WayCosts costs = predict_costs(memory.host, here, static_cast<Collective>(number / kCallSizes),
-                                 2 * kTriedCallMin << size);
-  std::fill(costs.begin() + plan_of(number).paths, costs.end(), 0);
+  const WayCosts costs = predict_class(
+      memory.host, here, static_cast<Collective>(number / kCallSizes), number % kCallSizes);
   State& state = states_[static_cast<std::size_t>(number)];
   state.path = kTriedPaths[likely_way(costs)];
   for (std::size_t way = 0; way < plan_of(number).paths; ++way) {

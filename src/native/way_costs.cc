@@ -94,22 +94,19 @@ double pieces_of(const CollectiveFacts& call, double bytes) {
   return std::max(1.0, bytes / kUnit);
 }
 
-double time_of_call(const CollectiveFacts& call, CallingRanks here, double bytes,
-                    const Rates& rates) {
-  double slowest = 0, all = 0, writers = 0, readers = 0;
+double time_of_call(const CollectiveFacts& call, int ranks, double bytes, const Rates& rates) {
+  double slowest = 0, writers = 0, readers = 0;
   bool has_roles = false;
-  for (int rank = 0; rank < here.ranks; ++rank) {
-    const Moves moves = moves_of(call, rank, here.ranks, bytes);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Moves moves = moves_of(call, rank, ranks, bytes);
     const double time = time_of(moves, rates);
     slowest = std::max(slowest, time);
-    all += time;
     has_roles = has_roles || moves.writes == 0 || moves.reads == 0;
     writers = std::max(writers, moves.reads == 0 ? time : 0);
     readers = std::max(readers, moves.writes == 0 ? time : 0);
   }
-  const int cores = here.cores == 0 ? here.ranks : std::min(here.cores, here.ranks);
   const double first_piece = has_roles ? std::min(writers, readers) / pieces_of(call, bytes) : 0;
-  return std::max(slowest, all / cores) + first_piece;
+  return slowest + first_piece;
 }
 
 // Beside what moves: the cells; results, where ranks combine in parts; and that what was read in
@@ -121,14 +118,14 @@ double waits_of(const CollectiveFacts& call, bool in_place) {
 
 }  // namespace
 
-WayCosts predict_costs(const HostFacts& facts, CallingRanks here, Collective collective,
+WayCosts predict_costs(const HostFacts& facts, int ranks, Collective collective,
                        std::size_t bytes) {
   const CollectiveFacts& call = facts_of(collective);
-  if (!facts.are_known() || !call.has_buffers() || call.is_uneven || here.ranks < 2) return {};
+  if (!facts.are_known() || !call.has_buffers() || call.is_uneven || ranks < 2) return {};
   const auto given = static_cast<double>(bytes);
   const auto rate = [&](Copy copy) { return rate_of(facts, copy, given); };
   const auto time = [&](const Rates& rates, bool in_place) {
-    return time_of_call(call, here, given, rates) +
+    return time_of_call(call, ranks, given, rates) +
            waits_of(call, in_place) * facts.waits[kLineWait];
   };
   const double own = rate(kLocalCopy);
@@ -139,7 +136,7 @@ WayCosts predict_costs(const HostFacts& facts, CallingRanks here, Collective col
     const bool shares_combining = call.reduces && call.is_one_vector() && !call.is_prefix();
     // Blocks of a rank's come in pieces that fit a slot together.
     const bool in_parts = call.input.holds == Holds::kBlocks;
-    const double piece = std::min(given, in_parts ? kUnit / here.ranks : kUnit);
+    const double piece = std::min(given, in_parts ? kUnit / ranks : kUnit);
     Rates rates{.read = std::max(rate(kKernelCopy), rate_of(facts, kKernelCopy, piece)),
                 .own = own};
     rates.scratch = rate_of(facts, kLocalCopy, std::min(given, kUnit)) / 2;
@@ -158,6 +155,18 @@ WayCosts predict_costs(const HostFacts& facts, CallingRanks here, Collective col
   return costs;
 }
 
+WayCosts predict_class(const HostFacts& facts, CallingRanks here, Collective collective, int size) {
+  if (here.ranks > here.cores) return {};
+  const std::size_t bytes = 2 * kTriedCallMin << size;
+  WayCosts costs = predict_costs(facts, here.ranks, collective, bytes);
+  for (std::size_t way = 0; way < costs.size(); ++way) {
+    const bool leaves_cell =
+        kTriedPaths[way] == AccessPath::kSingleCopy || kTriedPaths[way] == AccessPath::kWindow;
+    if (leaves_cell && bytes <= shm::kCellPayloadBytes) costs[way] = 0;
+  }
+  return costs;
+}
+
 std::size_t likely_way(const WayCosts& costs) {
   std::size_t best = 0;
   for (std::size_t way = 1; way < costs.size(); ++way) {
@@ -167,8 +176,7 @@ std::size_t likely_way(const WayCosts& costs) {
 }
 
 bool is_far(const WayCosts& costs, std::size_t way) {
-  if (way == 0 || costs[0] == 0) return false;
-  return costs[way] == 0 || costs[way] > kFarCost * costs[likely_way(costs)];
+  return way != 0 && costs[way] > kFarCost * costs[likely_way(costs)];
 }
 
 }  // namespace unisono::native

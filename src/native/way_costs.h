@@ -4,7 +4,7 @@
 //
 //   time(rank) = bytes written x write + bytes read x read + own bytes x local      through slots
 //              = bytes read x kernel + system calls x kernel wait + own x local     by single copy
-//   time(call) = the slowest rank's, or all ranks' over the cores if that is more
+//   time(call) = the slowest rank's
 //              + what it waits for: exchanges of lines, and where only some write, and others read
 //                what these write piece by piece, the first piece of the quicker side
 //
@@ -35,26 +35,31 @@
 
 namespace unisono::native {
 
-/// ns by each of kTriedPaths; 0: the way cannot be taken.
+/// ns by each of kTriedPaths; 0: not predicted. So is a single copy where the ranks that measured
+/// could make none.
 using WayCosts = std::array<double, kTriedPaths.size()>;
+
+/// Of a call of all ranks of the host in which a rank gives up to `bytes`; nothing where the facts
+/// are not known or the collective is not tried.
+WayCosts predict_costs(const HostFacts& facts, int ranks, Collective collective, std::size_t bytes);
 
 /// The ranks of the host, all of which make the call.
 struct CallingRanks {
   int ranks = 2;
-  int cores = 0;  ///< that they may use together; 0: one for each
+  int cores = 0;  ///< that they may use together; 0: not known
 };
 
-/// Of a call in which a rank gives up to `bytes` (class_of() of AccessTrials); nothing where the
-/// facts are not known or the collective is not tried.
-WayCosts predict_costs(const HostFacts& facts, CallingRanks here, Collective collective,
-                       std::size_t bytes);
+/// Of a class of calls (size_of_call()), by its largest, and of the ways that are tried of it: what
+/// calls begin with and leave out follows from this. Nothing where ranks share cores.
+WayCosts predict_class(const HostFacts& facts, CallingRanks here, Collective collective, int size);
 
 /// The index of the least, the first of those that are nearly equal. 0 where nothing is predicted.
 std::size_t likely_way(const WayCosts& costs);
 
 /// So far behind that a trial is not worth its time.
 inline constexpr double kFarCost = 2.5;
-/// Whether the way, which is not the first, is left out of the first trials.
+/// Whether the way, which is not the first, is left out of the first trials. What is not predicted
+/// never is: where the kernel refuses a single copy, its trial is a call through mapped memory.
 bool is_far(const WayCosts& costs, std::size_t way);
 
 }  // namespace unisono::native

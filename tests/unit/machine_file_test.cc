@@ -270,6 +270,25 @@ TEST(Folder, OfNobodysChoiceIsWithinOneOfThisUser) {
   EXPECT_TRUE(check_folder(of_another.path)) << "the user named it";
 }
 
+// As add_facts() finds.
+TEST(Folder, CanBeWrittenOrNot) {
+  const TemporaryFolder home;
+  write_file(home / "file", "");
+  fs::create_directory(home / "closed");
+  fs::permissions(home / "closed", fs::perms::owner_read | fs::perms::owner_exec);
+  const std::vector<Folder> folders{{home.path()},        {home / "new"},
+                                    {home / "no/folder"}, {home / ".cache/unisono", home.path()},
+                                    {home / "file"},      {home / "file/unisono", home.path()},
+                                    {home / "closed"}};
+  std::vector<bool> can, could;
+  for (const Folder& folder : folders) {
+    can.push_back(can_write(folder));
+    could.push_back(add_facts(folder, kHere, facts_of_message(3, 2)).ok());
+  }
+  EXPECT_EQ(can, could);
+  EXPECT_THAT(can, testing::ElementsAre(true, true, false, true, false, false, geteuid() == 0));
+}
+
 TEST(Folder, KnowsNetworkFileSystems) {
   for (const std::int64_t type : {0x6969L, 0x0bd00bd0L, 0x65735546L, 0xff534d42L, 0x47504653L}) {
     EXPECT_TRUE(is_network_file_system(type)) << type;

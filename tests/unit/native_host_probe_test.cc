@@ -25,7 +25,9 @@ constexpr Duration kPatient = std::chrono::seconds(60);
 class ProbedThreads {
  public:
   explicit ProbedThreads(int ranks)
-      : boards_(static_cast<std::size_t>(ranks)), windows_(boards_.size() * shm::kWindowBytes) {}
+      : boards_(static_cast<std::size_t>(ranks)),
+        windows_(boards_.size() * shm::kWindowBytes),
+        sources_(boards_.size() * shm::kProbeBytes) {}
 
   /// What each of the first `come` ranks finds, the last one of them until its own deadline.
   std::vector<HostFacts> probe(int come, Duration patience, Duration patience_of_last) {
@@ -43,8 +45,8 @@ class ProbedThreads {
 
  private:
   ProbePlaces places_of(int rank) {
-    // With more ranks than that they give way to each other.
-    ProbePlaces places{.self = rank, .cores = 2};
+    ProbePlaces places{.self = rank};
+    places.source = sources_.data() + static_cast<std::size_t>(rank) * shm::kProbeBytes;
     for (std::size_t i = 0; i < boards_.size(); ++i) {
       places.boards.push_back(&boards_[i]);
       places.windows.push_back(windows_.data() + i * shm::kWindowBytes);
@@ -53,7 +55,7 @@ class ProbedThreads {
   }
 
   std::vector<ProbeBoard> boards_;
-  std::vector<std::byte> windows_;
+  std::vector<std::byte> windows_, sources_;
 };
 
 TEST(HostProbe, FindsTheSameForAllRanks) {
@@ -85,23 +87,51 @@ TEST(HostProbe, GivesUpAtOnceWithoutTime) {
 
 const HostFacts kSome{.waits = {300, 700}, .copies = {{{1, 2, 3, 4, 5, 6}}}};
 
-// Whether there is time for it depends on what else the machine does.
+// Without single copies, too; what the kernel copies is then not known.
 TEST(HostProbe, MeasuresWhereRanksOfProcessesMeet) {
+  for (const bool single_copy : {true, false}) {
+    RanksOptions options;
+    options.measuring_max = kPatient;
+    options.single_copy = single_copy;
+    const bool copies = single_copy && processes_read_each_other();
+    for (const int ranks : {2, 3}) {
+      const auto failures = run_processes(ranks, options, [copies](TestRank& rank) {
+        const HostFacts measured = rank.segment->measured();
+        rank.check(measured.are_known(), "nothing was measured");
+        rank.check((measured.waits[kKernelWait] != 0) == copies, "waits for the kernel");
+        for (const auto& times : measured.copies) {
+          rank.check(times[kLocalCopy] != 0, "a size was not measured");
+          rank.check((times[kKernelCopy] != 0) == copies, "copies by the kernel");
+        }
+        rank.check(rank.segment->learned().host == measured, "the next job is told");
+        rank.check(!rank.segment->known().host.are_known(), "it was not known before");
+        rank.check(rank.run({Collective::kBarrier}).ok(), "a barrier");
+      });
+      EXPECT_THAT(failures, IsEmpty());
+    }
+  }
+}
+
+const RankBody kHasMeasuredNothing = [](TestRank& rank) {
+  rank.check(rank.segment->measured() == HostFacts{}, "something was measured");
+};
+
+TEST(HostProbe, MeasuresNothingWhereRanksShareACore) {
   RanksOptions options;
-  options.measures = true;
-  const auto failures = run_processes(3, options, [](TestRank& rank) {
-    const HostFacts measured = rank.segment->measured();
-    rank.check(measured.are_known() || measured == HostFacts{}, "a part of what there is");
-    rank.check(rank.segment->learned().host == measured, "the next job is told");
-    rank.check(!rank.segment->known().host.are_known(), "it was not known before");
-    rank.check(rank.run({Collective::kBarrier}).ok(), "a barrier");
-  });
-  EXPECT_THAT(failures, IsEmpty());
+  options.measuring_max = kPatient;
+  options.cores = 2;
+  EXPECT_THAT(run_processes(3, options, kHasMeasuredNothing), IsEmpty());
+}
+
+TEST(HostProbe, MeasuresNothingOfManyRanks) {
+  RanksOptions options;
+  options.measuring_max = kPatient;
+  EXPECT_THAT(run_processes(shm::kMeasuringRanksMax + 1, options, kHasMeasuredNothing), IsEmpty());
 }
 
 TEST(HostProbe, MeasuresNothingThatIsKnown) {
   RanksOptions options;
-  options.measures = true;
+  options.measuring_max = kPatient;
   options.known.host = kSome;
   const auto failures = run_processes(2, options, [](TestRank& rank) {
     rank.check(rank.segment->measured() == kSome, "something else than what is known");
@@ -113,13 +143,10 @@ TEST(HostProbe, MeasuresNothingThatIsKnown) {
 // Nor where the first rank does not say so.
 TEST(HostProbe, MeasuresNothingOfThreadsOrUnasked) {
   RanksOptions options;
-  const auto body = [](TestRank& rank) {
-    rank.check(rank.segment->measured() == HostFacts{}, "something was measured");
-  };
-  EXPECT_THAT(run_processes(2, options, body), IsEmpty());
-  options.measures = true;
-  EXPECT_THAT(run_threads(2, options, body), IsEmpty());
-  EXPECT_THAT(run_threads(1, options, body), IsEmpty());
+  EXPECT_THAT(run_processes(2, options, kHasMeasuredNothing), IsEmpty());
+  options.measuring_max = kPatient;
+  EXPECT_THAT(run_threads(2, options, kHasMeasuredNothing), IsEmpty());
+  EXPECT_THAT(run_threads(1, options, kHasMeasuredNothing), IsEmpty());
 }
 
 }  // namespace

@@ -38,8 +38,8 @@ void run_rank(TestRank& rank, const RanksOptions& options, Listeners& listeners,
   peers.single_copy = options.single_copy;
   if (rank.self == 0) {
     peers.known = options.known;
-    peers.measures = options.measures;
-    peers.cores = rank.size;
+    peers.measuring_max = options.measuring_max;
+    peers.cores = options.cores == 0 ? rank.size : options.cores;
   }
   for (int i = 0; i < rank.size; ++i) {
     peers.world_ranks.push_back(i);

@@ -39,8 +39,9 @@ struct RanksOptions {
   bool single_copy = true;
   bool knows_processes = true;  ///< else the numbers of other ranks' processes are unknown
   // The first rank's word alone counts.
-  TrialFacts known{};     ///< of earlier jobs
-  bool measures = false;  ///< what is not known of the host
+  TrialFacts known{};        ///< of earlier jobs
+  Duration measuring_max{};  ///< of what is not known of the host
+  int cores = 0;             ///< 0: one for each rank
 };
 
 using RankBody = std::function<void(TestRank&)>;

@@ -16,13 +16,13 @@
 #include "base/fnv.h"
 #include "machine/facts_text.h"
 #include "native/way_costs.h"
-#include "transports/shm/segment.h"
 
 namespace unisono::test {
 namespace {
 
 using native::is_far;
 using native::likely_way;
+using native::predict_class;
 using native::predict_costs;
 using native::WayCosts;
 
@@ -73,11 +73,9 @@ void for_each_class(const RecordedHost& host, const auto& act) {
 }
 
 WayCosts costs_on(const RecordedHost& host, Collective collective, std::size_t over) {
-  WayCosts costs =
-      predict_costs(host.facts.trials.host, {host.facts.identity.ranks, host.facts.identity.cpus},
-                    collective, 2 * over);
-  if (over < shm::kCellPayloadBytes) std::fill(costs.begin() + 2, costs.end(), 0);
-  return costs;
+  const machine::Identity& identity = host.facts.identity;
+  return predict_class(host.facts.trials.host, {identity.ranks, identity.cpus}, collective,
+                       size_of_call(over + 1));
 }
 
 std::uint32_t least_of(const WayTimes<4>& times) {
@@ -102,7 +100,7 @@ TEST(WayCosts, PredictWhatRecordedHostsShow) {
       ++classes;
     });
   }
-  EXPECT_GT(classes, 200);
+  EXPECT_GT(classes, 150);
 }
 
 TEST(WayCosts, LeaveOutNoWayThatIsNearTheBest) {
@@ -124,25 +122,38 @@ constexpr std::size_t kMib = std::size_t{1} << 20;
 
 // By hand: a block is written, the other one read, and the own one copied.
 TEST(WayCosts, AreCopiesAndWaits) {
-  const native::CallingRanks two{2, 2};
-  const WayCosts costs = predict_costs(kPlain, two, Collective::kAllGather, kMib);
+  const WayCosts costs = predict_costs(kPlain, 2, Collective::kAllGather, kMib);
   EXPECT_DOUBLE_EQ(costs[0], 100 + 200 + 50 + 1000);
   EXPECT_DOUBLE_EQ(costs[1], 300 + 400 + 50 + 1000);
   EXPECT_DOUBLE_EQ(costs[2], 500 + 50 + 2000) << "and the owner waits for its reader";
   EXPECT_DOUBLE_EQ(costs[3], costs[0]);
-  const WayCosts halves = predict_costs(kPlain, two, Collective::kAllReduce, kMib);
+  const WayCosts halves = predict_costs(kPlain, 2, Collective::kAllReduce, kMib);
   EXPECT_DOUBLE_EQ(halves[0], 100 + 200 + 50 / 2 + 2000);
   EXPECT_DOUBLE_EQ(halves[2], 500 + 50 / 2 + 50 / 4. + 64 * 500 + 3000) << "of 16 KiB each";
 }
 
-TEST(WayCosts, OfRanksThatShareACoreAddUp) {
-  const WayCosts alone = predict_costs(kPlain, {4, 4}, Collective::kAllToAll, 1000 * kMib);
-  const WayCosts sharing = predict_costs(kPlain, {4, 2}, Collective::kAllToAll, 1000 * kMib);
-  EXPECT_DOUBLE_EQ(sharing[0] - 1000, 2 * (alone[0] - 1000));
+TEST(WayCosts, OfAClassAreThoseOfItsLargestCall) {
+  const int size = size_of_call(100'000);  // 64 KiB < b <= 128 KiB
+  EXPECT_EQ(predict_class(kPlain, {2, 2}, Collective::kAllGather, size),
+            predict_costs(kPlain, 2, Collective::kAllGather, 128 << 10));
+}
+
+TEST(WayCosts, OfACellAreOfTheWaysThatAreTried) {
+  const WayCosts costs = predict_class(kPlain, {2, 2}, Collective::kAllGather, size_of_call(4096));
+  EXPECT_GT(costs[0], 0);
+  EXPECT_GT(costs[1], 0);
+  EXPECT_EQ(costs[2], 0);
+  EXPECT_EQ(costs[3], 0);
+}
+
+TEST(WayCosts, AreNoneWhereRanksShareACore) {
+  const int size = size_of_call(kMib);
+  EXPECT_NE(predict_class(kPlain, {4, 4}, Collective::kAllToAll, size), WayCosts{});
+  EXPECT_EQ(predict_class(kPlain, {4, 2}, Collective::kAllToAll, size), WayCosts{});
 }
 
 TEST(WayCosts, OfARootAreTheSlowerSides) {
-  const WayCosts costs = predict_costs(kPlain, {2, 2}, Collective::kBroadcast, kMib);
+  const WayCosts costs = predict_costs(kPlain, 2, Collective::kBroadcast, kMib);
   EXPECT_DOUBLE_EQ(costs[0], 200 + 100 / 16. + 1000) << "and the first piece";
 }
 
@@ -150,7 +161,7 @@ TEST(WayCosts, AreBetweenThoseOfTheSizesMeasured) {
   HostFacts facts = kPlain;
   facts.copies[1] = {300, 400, 500, 600, 700, 250};
   const auto cost = [&](std::size_t bytes) {
-    return (predict_costs(facts, {2, 2}, Collective::kAllGather, bytes)[0] - 1000) * kMib /
+    return (predict_costs(facts, 2, Collective::kAllGather, bytes)[0] - 1000) * kMib /
            static_cast<double>(bytes);
   };
   EXPECT_NEAR(cost(8 << 10), 350, 0.001);
@@ -161,10 +172,16 @@ TEST(WayCosts, AreBetweenThoseOfTheSizesMeasured) {
 
 TEST(WayCosts, AreNoneWhereNothingIsKnown) {
   const WayCosts none{};
-  EXPECT_EQ(predict_costs({}, {2, 2}, Collective::kAllGather, kMib), none);
-  EXPECT_EQ(predict_costs(kPlain, {1, 1}, Collective::kAllGather, kMib), none);
-  EXPECT_EQ(predict_costs(kPlain, {2, 2}, Collective::kBarrier, kMib), none);
-  EXPECT_EQ(predict_costs(kPlain, {2, 2}, Collective::kAllGatherV, kMib), none);
+  EXPECT_EQ(predict_costs({}, 2, Collective::kAllGather, kMib), none);
+  EXPECT_EQ(predict_costs(kPlain, 1, Collective::kAllGather, kMib), none);
+  EXPECT_EQ(predict_costs(kPlain, 2, Collective::kBarrier, kMib), none);
+  EXPECT_EQ(predict_costs(kPlain, 2, Collective::kAllGatherV, kMib), none);
+  for (std::size_t copy = 0; copy < kCopyNames.size(); ++copy) {
+    HostFacts facts = kPlain;
+    facts.copies[0][copy] = 0;
+    const WayCosts costs = predict_costs(facts, 2, Collective::kAllGather, kMib);
+    EXPECT_EQ(costs == none, copy != kKernelCopy) << "without " << kCopyNames[copy];
+  }
   EXPECT_EQ(likely_way(none), 0u);
   for (std::size_t way = 0; way < none.size(); ++way) EXPECT_FALSE(is_far(none, way));
 }
@@ -172,9 +189,9 @@ TEST(WayCosts, AreNoneWhereNothingIsKnown) {
 TEST(WayCosts, OfWhatIsRefusedAreNone) {
   HostFacts facts = kPlain;
   facts.copies[0][kKernelCopy] = 0;
-  const WayCosts costs = predict_costs(facts, {2, 2}, Collective::kAllGather, kMib);
+  const WayCosts costs = predict_costs(facts, 2, Collective::kAllGather, kMib);
   EXPECT_EQ(costs[2], 0);
-  EXPECT_TRUE(is_far(costs, 2));
+  EXPECT_FALSE(is_far(costs, 2)) << "another job's ranks may be allowed to";
   EXPECT_NE(likely_way(costs), 2u);
 }
 
@@ -185,7 +202,7 @@ TEST(WayCosts, OfAnyFactsChooseAWay) {
   for (auto& copies : facts.copies) copies.fill(~0u);
   for (const auto& row : {facts, kPlain}) {
     for (const std::size_t bytes : {std::size_t{1}, kMib, std::size_t{1} << 62}) {
-      const WayCosts costs = predict_costs(row, {256, 1}, Collective::kAllReduce, bytes);
+      const WayCosts costs = predict_costs(row, 256, Collective::kAllReduce, bytes);
       EXPECT_LT(likely_way(costs), costs.size());
     }
   }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "base/collective.h"
@@ -11,7 +10,6 @@
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
 #include "topology/allowed_cpus.h"
-#include "transports/shm/segment.h"
 #include "transports/shm/trial_times.h"
 
 namespace unisono::info {
@@ -195,7 +193,7 @@ nlohmann::ordered_json json_of(const FoundFacts& found, const Identity& here) {
           {"tried", list}};
 }
 
-// What calls of so many bytes are predicted to take, where the host is known.
+// What the largest calls of a class are predicted to take, where the host is known.
 std::string describe_costs(const native::WayCosts& costs) {
   std::string text;
   for (std::size_t way = 0; way < costs.size(); ++way) {
@@ -204,15 +202,6 @@ std::string describe_costs(const native::WayCosts& costs) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(kTriedPaths[way]), cost);
   }
   return text;
-}
-
-native::WayCosts costs_of(const TrialFacts& facts, const Identity& here, Collective collective,
-                          std::size_t bytes) {
-  native::WayCosts costs =
-      native::predict_costs(facts.host, {here.ranks, here.cpus}, collective, bytes);
-  // So short a call is never copied by the kernel.
-  if (bytes <= shm::kCellPayloadBytes) std::fill(costs.begin() + 2, costs.end(), 0);
-  return costs;
 }
 
 // What is known of a class of calls, in a sentence; empty: nothing.
@@ -226,10 +215,12 @@ std::string describe_known(const TrialFacts& facts, const Identity& here, Collec
                        here.processes == 1 ? "threads" : "processes", describe_times(one),
                        one.ways[one.fastest].first);
   }
-  const native::WayCosts costs = costs_of(facts, here, collective, given);
+  const native::WayCosts costs =
+      native::predict_class(facts.host, {here.ranks, here.cpus}, collective, size);
   if (costs[0] == 0) return text;
   const std::string predicted =
-      "what ranks measured here predicts, in us for a call: " + describe_costs(costs);
+      fmt::format("what ranks measured here predicts, in us for a call of {}: {}",
+                  tools::format_bytes(2 * kTriedCallMin << size), describe_costs(costs));
   if (!text.empty()) return text + "\n  " + predicted;
   return fmt::format("{}; so calls begin with {}, and trials decide", predicted,
                      name_of(kTriedPaths[native::likely_way(costs)]));

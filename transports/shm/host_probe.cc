@@ -14,11 +14,10 @@
 namespace unisono::shm {
 namespace {
 
-constexpr std::size_t kBytesMax = bytes_of_copy(kMeasuredCopySizes - 1);
 constexpr std::array<int, kMeasuredCopySizes> kCallsOfSize{5, 3, 3};
 constexpr int kWaitRows = 6, kWaitsOfARow = 6;
 constexpr int kKernelCalls = 8;
-// Looks at who is awaited before this rank gives its processor away, where there is one for each.
+// Looks at who is awaited before this rank gives its processor away.
 constexpr int kLooksBeforeYield = 2000;
 constexpr int kLooksPerClock = 64;
 
@@ -28,16 +27,14 @@ class HostProbe {
       : places_(places),
         ranks_(static_cast<int>(places.boards.size())),
         next_((places.self + 1) % ranks_),
-        share_(places.cores == 0 ? 1 : std::max(1, ranks_ / places.cores)),
         deadline_(deadline),
-        source_(std::make_unique_for_overwrite<std::byte[]>(kBytesMax)),
-        target_(std::make_unique_for_overwrite<std::byte[]>(kBytesMax)) {}
+        target_(std::make_unique_for_overwrite<std::byte[]>(kProbeBytes)) {}
 
   HostFacts run() {
-    own().source = reinterpret_cast<std::uint64_t>(source_.get());
+    own().source = reinterpret_cast<std::uint64_t>(places_.source);
     bool goes_on = meet() && time_waits();
     for (std::size_t size = 0; goes_on && size < kMeasuredCopySizes; ++size) {
-      goes_on = agree_on(size) && time_size(size) && tell();
+      goes_on = agree_on(size) && reserve(size) && time_size(size) && tell();
       if (goes_on) agreed_ = medians();
     }
     if (!goes_on) own().has_ended.value.store(1, std::memory_order_relaxed);
@@ -56,7 +53,7 @@ class HostProbe {
       for (int looks = 1; board(rank).meetings.value.load(std::memory_order_acquire) < meetings_;
            ++looks) {
         if (looks % kLooksPerClock == 0 && has_to_end()) return false;
-        if (share_ > 1 || looks > kLooksBeforeYield) sched_yield();
+        if (looks > kLooksBeforeYield) sched_yield();
       }
     }
     return true;
@@ -76,6 +73,11 @@ class HostProbe {
     return meet() && board(0).next_size.value.load(std::memory_order_relaxed) == size;
   }
 
+  // Of its own window.
+  bool reserve(std::size_t size) const {
+    return !places_.reserve || places_.reserve(std::min(bytes_of_copy(size), kWindowBytes));
+  }
+
   bool tell() {
     own().found = found_;
     return meet();
@@ -86,7 +88,7 @@ class HostProbe {
     for (const std::uint32_t time : found_.copies[size - 1]) of_a_mib += time;
     const double mib = static_cast<double>(bytes_of_copy(size)) / 1048576.0;
     // The first call of a size is slower, and data are written before each copy.
-    const double copies = 2 * of_a_mib * mib * kCallsOfSize[size] * share_;
+    const double copies = 2 * of_a_mib * mib * kCallsOfSize[size];
     const auto pieces = static_cast<double>(chunks_of(size));
     const double waits = (4 * pieces + 4) * kCallsOfSize[size] * found_.waits[kLineWait];
     return std::chrono::nanoseconds(static_cast<std::int64_t>(copies + waits));
@@ -102,13 +104,15 @@ class HostProbe {
     }
     for (int call = 0; can_read_next_ && call < kKernelCalls; ++call) {
       const TimePoint begin = Clock::now();
-      if (!read_next(0, kLineBytes)) break;
+      can_read_next_ = read_next(0, kLineBytes);
+      if (!can_read_next_) break;
       note(found_.waits[kKernelWait], Clock::now() - begin, 1);
     }
     return meet();
   }
 
   bool time_size(std::size_t size) {
+    turn_ = 0;  // each rank's own window, which it has reserved
     for (int call = 0; call < kCallsOfSize[size]; ++call) {
       const bool counts = call > 0;  // in the first one pages are touched for the first time
       if (!time_slots(size, false, counts) || !time_slots(size, true, counts)) return false;
@@ -138,8 +142,8 @@ class HostProbe {
       const std::size_t at = chunk * kWindowSlotBytes;
       const TimePoint begin = Clock::now();
       std::byte* const slot = slot_of(places_.self, chunk);
-      streams ? compute::copy_streaming(slot, source_.get() + at, bytes)
-              : static_cast<void>(std::memcpy(slot, source_.get() + at, bytes));
+      streams ? compute::copy_streaming(slot, places_.source + at, bytes)
+              : static_cast<void>(std::memcpy(slot, places_.source + at, bytes));
       writing += Clock::now() - begin;
       if (!meet()) return false;
       const TimePoint read = Clock::now();
@@ -167,7 +171,7 @@ class HostProbe {
     // The others read this rank's data no longer.
     if (!meet()) return false;
     const TimePoint local = Clock::now();
-    std::memcpy(target_.get(), source_.get(), bytes_of_copy(size));
+    std::memcpy(target_.get(), places_.source, bytes_of_copy(size));
     if (counts) note_copy(size, kLocalCopy, Clock::now() - local);
     return true;
   }
@@ -178,7 +182,7 @@ class HostProbe {
 
   // As a caller does before each call.
   void write_source(std::size_t size) {
-    std::memset(source_.get(), ++written_, bytes_of_copy(size));
+    std::memset(places_.source, ++written_, bytes_of_copy(size));
   }
 
   void note_copy(std::size_t size, Copy copy, Duration took) {
@@ -215,9 +219,8 @@ class HostProbe {
   const ProbePlaces& places_;
   const int ranks_;
   const int next_;
-  const int share_;  // ranks for each processor
   const TimePoint deadline_;
-  std::unique_ptr<std::byte[]> source_, target_;  // of private memory
+  std::unique_ptr<std::byte[]> target_;
   HostFacts found_{}, agreed_{};
   std::uint64_t meetings_ = 0;
   int turn_ = 0;
@@ -236,12 +239,12 @@ HostFacts probe_host(const ProbePlaces& places, TimePoint deadline) {
 }
 
 void SharedSegment::State::measure_host() {
-  const TimePoint deadline = Clock::now() + kMeasuringMax;
+  const TimePoint deadline = Clock::now() + std::chrono::nanoseconds(control().trials.measuring_ns);
   const std::size_t boards = layout.block_offset(kProbeBlock);
   const auto ranks = static_cast<std::size_t>(size());
   const auto self = static_cast<std::size_t>(peers.self);
   const std::size_t windows = boards + layout.block_head_bytes(ranks);
-  ProbePlaces places{.self = peers.self, .cores = static_cast<int>(control().trials.cores)};
+  ProbePlaces places{.self = peers.self};
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     std::byte* const board = segment->base() + boards + rank * sizeof(ProbeBoard);
     places.boards.push_back(reinterpret_cast<ProbeBoard*>(board));
@@ -249,19 +252,19 @@ void SharedSegment::State::measure_host() {
   }
   const SingleCopy& next = single_copies[(self + 1) % ranks];
   if (next.usable()) places.next = &next;
-  // Who has no memory for it does not come, and the others wait in vain. Two write in turns.
-  const bool takes_turns = ranks == 2;
-  const std::size_t first = takes_turns ? 0 : self;
-  const std::size_t bytes = (takes_turns ? 2 : 1) * kWindowBytes;
-  if (!segment->reserve(boards, ranks * sizeof(ProbeBoard)) ||
-      !segment->reserve(windows + first * kWindowBytes, bytes)) {
-    return;
-  }
+  probe_source = std::make_unique_for_overwrite<std::byte[]>(kProbeBytes);
+  places.source = probe_source.get();
+  // Who has no memory for it does not come, and the others wait in vain.
+  if (!segment->reserve(boards, ranks * sizeof(ProbeBoard))) return;
+  places.reserve = [&](std::size_t bytes) {
+    return segment->reserve(windows + self * kWindowBytes, bytes).ok();
+  };
   const HostFacts facts = probe_host(places, deadline);
   if (peers.self == 0) control().trials.host = facts;
 }
 
 void SharedSegment::State::forget_measuring() {
+  probe_source.reset();
   if (peers.self == 0) return_block(kProbeBlock);
 }
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/peer_fault.h"
 #include "transports/shm/descriptor_exchange.h"
+#include "transports/shm/host_probe.h"
 #include "transports/shm/segment_group.h"
 #include "transports/shm/shared_segment_state.h"
 
@@ -95,7 +96,9 @@ void SharedSegment::State::begin_trials() {
   trials.cores = static_cast<std::uint32_t>(std::max(0, peers.cores));
   const std::set<std::int64_t> processes(peers.pids.begin(), peers.pids.end());
   const bool are_processes = size() > 1 && processes.size() == peers.pids.size();
-  trials.measures = peers.measures && are_processes && !trials.host.are_known() ? 1 : 0;
+  const bool are_few = size() <= std::min(peers.cores, kMeasuringRanksMax);
+  const bool measures = are_processes && are_few && !trials.host.are_known();
+  trials.measuring_ns = measures ? std::chrono::nanoseconds(peers.measuring_max).count() : 0;
 }
 
 void SharedSegment::State::learn_peers() {
@@ -305,7 +308,7 @@ Result<std::shared_ptr<SharedSegment>> SharedSegment::open(LocalListener& listen
   UNISONO_TRY(exchange.barrier());
   state->learn_peers();
   UNISONO_TRY(exchange.barrier());
-  if (state->control().trials.measures != 0) {
+  if (state->control().trials.measuring_ns > 0) {
     state->measure_host();
     UNISONO_TRY(exchange.barrier());
     state->forget_measuring();

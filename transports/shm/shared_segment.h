@@ -49,9 +49,11 @@ struct LocalPeers {
   std::vector<std::string> addresses;  ///< LocalListener::address() of each
   bool single_copy = true;             ///< may process_vm_readv be tried
   // The first rank's word counts.
-  TrialFacts known{};     ///< of this host, from before this job
-  int cores = 0;          ///< that the ranks of this host may use together; 0: not known
-  bool measures = false;  ///< what of HostFacts is not known, if each rank is a process
+  TrialFacts known{};  ///< of this host, from before this job
+  int cores = 0;       ///< that the ranks of this host may use together; 0: not known
+  /// How long they measure HostFacts that are not known, if each rank is a process and has a core,
+  /// and they are no more than kMeasuringRanksMax (host_probe.h); 0: not at all.
+  Duration measuring_max{};
   /// Called now and then while open() waits for the others. An error, for instance that one of them
   /// has died, ends the wait and is what open() returns. May be empty.
   std::function<Status()> watch;

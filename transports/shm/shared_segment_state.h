@@ -39,6 +39,7 @@ struct SharedSegment::State {
   std::unique_ptr<RegisteredRanges> registered;
   std::unique_ptr<RegisteredViews> registered_views;
   std::uint64_t nonce[2] = {};
+  std::unique_ptr<std::byte[]> probe_source;  // while the ranks measure: others read it
 
   int size() const { return static_cast<int>(peers.world_ranks.size()); }
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(segment->base()); }
@@ -60,9 +61,10 @@ struct SharedSegment::State {
   void begin_trials();
   Status publish_self();
   void learn_peers();
-  /// With the other ranks: fills in TrialMemory::host, or leaves it, for up to kMeasuringMax.
+  /// With the other ranks: fills in TrialMemory::host, or leaves it, for up to
+  /// LocalPeers::measuring_max.
   void measure_host();
-  /// Nobody measures any more.
+  /// All have come back from measure_host().
   void forget_measuring();
   bool can_open_descriptors_of(int local) const;
   bool can_read(int reader, int owner) const;

@@ -26,11 +26,11 @@ struct LearnedTrials {
 };
 
 struct TrialMemory {
-  TrialFacts known;        ///< before this job
-  LearnedTrials learned;   ///< since
-  HostFacts host;          ///< known, or measured when the ranks met; constant since
-  std::uint32_t cores;     ///< that the ranks may use together; 0: not known
-  std::uint32_t measures;  ///< 1: the ranks measure `host` when they meet
+  TrialFacts known;           ///< before this job
+  LearnedTrials learned;      ///< since
+  HostFacts host;             ///< known, or measured when the ranks met; constant since
+  std::uint32_t cores;        ///< that the ranks may use together; 0: not known
+  std::int64_t measuring_ns;  ///< for how long at most they measure `host` when they meet
 };
 
 /// What is known from before is tried again after this part of the calls, messages or pieces for
