@@ -51,8 +51,8 @@ int listen_at(const sockaddr* address, socklen_t bytes, const ListenOptions& opt
 int listen_everywhere(std::uint16_t port, const ListenOptions& options, ListeningSocket* out);
 
 /// TCP: what is not acknowledged is sent again at least once a second, so that a connection goes on
-/// soon after its network is back, where the kernel can (TCP_RTO_MAX_MS, Linux 6.15). Later ones
-/// wait twice as long after each attempt.
+/// soon after its network is back, where the kernel can (TCP_RTO_MAX_MS, Linux 6.15). Older ones
+/// wait twice as long after each attempt. The kernel gives the connection up after some 14 s then.
 void bound_retransmission_pause(int fd);
 
 /// Who may be behind a connected socket, as far as one can be told from another: an IPv4 address, a

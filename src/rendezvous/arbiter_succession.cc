@@ -20,6 +20,7 @@ void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now
   if (earlier != connections_.end()) close(earlier->second);
   add_seat(connection, rank);
   succession_->on_come(rank, now);
+  ended_.erase(rank);
   if (phase_ == Phase::kServing) {
     decider_.on_come(rank);
     learn(std::move(told));
@@ -77,10 +78,14 @@ void ServingArbiter::look_after_succession(TimePoint now) {
 
 void ServingArbiter::judge_missing(const std::vector<Rank>& missing) {
   if (missing.empty()) return;
-  const Parts parts{succession_->came(), not_here(missing)};
+  // Of an arbiter that is not heard too nobody knows that it is dead.
+  std::vector<Rank> unheard;
+  for (Rank rank = 0; rank < size_; ++rank) {
+    if (!succession_->has_come(rank) && !has_ended(rank)) unheard.push_back(rank);
+  }
+  const Parts parts{succession_->came(), not_here(unheard)};
   if (!may_go_on(parts)) return end_minority(parts);
   for (const Rank rank : missing) {
-    if (same_host(decider_.member(rank), self())) note_ended(rank);
     decider_.condemn(rank, fmt::format("died, is stopped or cannot be reached: it did not come "
                                        "within {} to rank {}, which holds the arbiter now",
                                        duration_text(grace::kSuccession), options_.self));
@@ -95,6 +100,13 @@ std::set<Rank> ServingArbiter::not_here(const std::vector<Rank>& ranks) const {
     if (!same_host(decider_.member(rank), here)) elsewhere.insert(rank);
   }
   return elsewhere;
+}
+
+bool ServingArbiter::may_have_another_arbiter(TimePoint now) const {
+  const auto may_hold = [&](Rank rank) {
+    return rank != options_.self && !has_ended(rank) && !hears(rank, now);
+  };
+  return may_hold(0) || std::any_of(standbys_.begin(), standbys_.end(), may_hold);
 }
 
 // The others may have an arbiter, and go on.
@@ -122,7 +134,7 @@ void ServingArbiter::judge_silent(const std::vector<Rank>& silent, TimePoint now
   const std::vector<Rank> seated = seated_ranks();
   Parts parts{{seated.begin(), seated.end()}, not_here(unheard)};
   for (const Rank rank : unheard) parts.here.erase(rank);
-  if (!may_go_on(parts)) return end_minority(parts);
+  if (!may_go_on(parts) && may_have_another_arbiter(now)) return end_minority(parts);
   for (const Rank rank : silent) {
     if (!parts.elsewhere.contains(rank)) note_ended(rank);
     decider_.condemn(rank, fmt::format("is silent: nothing was heard of it for {} "

@@ -57,7 +57,7 @@ class ControlSession {
   void report_waiting(const WaitMessage& wait);
   void say_shrink(const ShrinkMessage& message);
   /// Says goodbye, to the next arbiter as well if this one ends before it has heard it. The rank
-  /// has left once an arbiter has closed the connection, for it has told the others then.
+  /// has left once an arbiter says that it has told the others.
   void leave();
   /// It has left, whoever has heard of it. What is open stays so, and nothing that happens there
   /// matters any more.

@@ -44,6 +44,7 @@ Status ControlStream::flush() {
     if (count < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+      has_timed_out_ = errno == ETIMEDOUT;  // which the next receive() would not tell
       return {ErrorCode::kSystem, fmt::format("send: {}", std::strerror(errno))};
     }
     sent_ += static_cast<std::size_t>(count);

@@ -17,6 +17,7 @@ std::string text_of(const std::set<Rank>& ranks) {
 
 bool may_go_on(const Parts& parts) {
   const auto& [here, elsewhere] = parts;
+  if (elsewhere.empty()) return true;
   if (here.size() != elsewhere.size()) return here.size() > elsewhere.size();
   return !here.empty() && *here.begin() < *elsewhere.begin();
 }
@@ -38,17 +39,16 @@ Parts parts_of(const std::set<Rank>& members, const std::set<Rank>& survivors,
   std::set<HostKey> hosts;
   for (const Rank rank : survivors) hosts.insert(evidence.host_of(rank));
   Parts parts;
+  std::set<Rank> beside;
   for (const Rank rank : members) {
-    if (survivors.contains(rank)) {
+    if (survivors.contains(rank) || evidence.hears(rank, now)) {
       parts.here.insert(rank);
-    } else if (evidence.has_ended(rank)) {
-      continue;
-    } else if (evidence.hears(rank, now)) {
-      parts.here.insert(rank);
-    } else if (!hosts.contains(evidence.host_of(rank))) {
-      parts.elsewhere.insert(rank);
+    } else if (!evidence.has_ended(rank)) {
+      (hosts.contains(evidence.host_of(rank)) ? beside : parts.elsewhere).insert(rank);
     }
   }
+  // Where there may be another part, they may be of it: their way there may be whole.
+  if (!parts.elsewhere.empty()) parts.elsewhere.merge(beside);
   return parts;
 }
 

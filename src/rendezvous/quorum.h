@@ -30,10 +30,12 @@ class Evidence {
   virtual bool hears(Rank rank, TimePoint now) const = 0;
   /// Between processes of a host there is no partition: one that is not heard is stopped.
   virtual HostKey host_of(Rank rank) const = 0;
+  /// Some rank that is not heard may hold an arbiter: without one nobody goes on.
+  virtual bool may_have_another_arbiter(TimePoint now) const = 0;
 };
 
-/// Of the members of a communicator, where `survivors` are about to go on. Those that have ended,
-/// and those that are stopped beside a survivor, do not count.
+/// Of the members of a communicator, where `survivors` are about to go on. Those that have ended do
+/// not count, nor, unless others are not heard either, those that are stopped beside a survivor.
 Parts parts_of(const std::set<Rank>& members, const std::set<Rank>& survivors,
                const Evidence& evidence, TimePoint now);
 

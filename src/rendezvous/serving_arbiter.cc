@@ -202,7 +202,9 @@ void ServingArbiter::unseat(int connection, Parting how, const Status& violation
     } else {
       decider_.on_closed(rank, "closed without goodbye");
     }
-    if (left || how == Parting::kEnded) note_ended(rank);
+    // Who has left is told to those that need to know (tell_departure()).
+    if (left) ended_.insert(rank);
+    if (how == Parting::kEnded) note_ended(rank);
     if (rank == options_.self && left) own_rank_left_ = true;
     if (left) tell_departure(rank);
     silence_.forget(rank);

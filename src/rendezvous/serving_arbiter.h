@@ -103,6 +103,7 @@ class ServingArbiter final : private Evidence {
     return connections_.contains(rank) && silence_.hears(rank, now);
   }
   HostKey host_of(Rank rank) const override { return host_key(decider_.member(rank)); }
+  bool may_have_another_arbiter(TimePoint now) const override;
 
   const Member& self() const { return decider_.member(options_.self); }
   /// Ok, or what the rank did wrong.

@@ -330,7 +330,7 @@ bool ShrinkAgreements::refuses_minority(std::uint32_t communicator, const Agreem
   std::set<Rank> members = agreement.members;
   for (const Rank rank : agreement.left) members.erase(rank);
   const Parts parts = parts_of(members, agreement.survivors, *evidence_, now);
-  if (may_go_on(parts)) return false;
+  if (may_go_on(parts) || !evidence_->may_have_another_arbiter(now)) return false;
   for (const Rank rank : agreement.survivors) {
     refuse(communicator, {rank}, partitioned(rank, parts));
   }

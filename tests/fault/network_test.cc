@@ -192,6 +192,7 @@ struct Hosts {
 struct Split {
   int ranks = 3;
   int on_first = 2;
+  const char* silence = "3s";
 };
 
 /// What is done to the second host.
@@ -220,6 +221,7 @@ class LossJob {
                      "LOCAL_WORLD_SIZE=" + std::to_string(local_size),
                      "UNISONO_RENDEZVOUS=tcp://10.77.0.1:4411", "UNISONO_TIMEOUT=50s",
                      "UNISONO_JOB_KEY=a key of two hosts, known to all",
+                     std::string("UNISONO_SILENCE=") + split_.silence,
                      "UNISONO_INTERFACE=" + network + (is_second ? "2" : "1")});
     }
     for (ChildProcess& rank : ranks_) {
@@ -336,7 +338,8 @@ TEST(LostNetwork, ThatIsSoonBackCostsNoFailure) {
   if (!has_short_pauses()) GTEST_SKIP() << "TCP_RTO_MAX_MS (Linux 6.15) is unknown here";
   const Loss down{"all links down", {"link set data down", "link set control down"}, false};
   const Loss up{"all links up again", {"link set data up", "link set control up"}, false};
-  LossJob job(down, "sum_on_in_network");
+  // Longer than the outage by more than a busy machine takes to wake a rank.
+  LossJob job(down, "sum_on_in_network", {.silence = "6s"});
   job.start();
   job.lose();
   std::this_thread::sleep_for(kOutage);

@@ -369,7 +369,9 @@ void Simulation::judge_partition() {
     have_all_tried = have_all_tried && (its.is_refused() || !its.shrunk().empty());
   }
   if (!have_all_tried || parts.elsewhere.empty()) return;
-  const bool is_of_zero = rendezvous::may_go_on(parts);
+  // Without an arbiter nobody goes on.
+  const bool is_of_zero =
+      rendezvous::may_go_on(parts) || !may_have_arbiter(*parts.elsewhere.begin());
   const std::set<Rank>& right = is_of_zero ? parts.here : parts.elsewhere;
   for (const Seat& each : seats_) {
     const SimulatedRank& its = *each.rank;

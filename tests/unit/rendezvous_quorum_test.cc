@@ -24,8 +24,10 @@ struct Known final : Evidence {
   bool has_ended(Rank rank) const override { return ended.contains(rank); }
   bool hears(Rank rank, TimePoint) const override { return heard.contains(rank); }
   HostKey host_of(Rank rank) const override { return {"host", 0, rank / 2}; }
+  bool may_have_another_arbiter(TimePoint) const override { return others_have_arbiter; }
 
   std::set<Rank> ended, heard;
+  bool others_have_arbiter = true;
 };
 
 TEST(Quorum, IsMoreThanHalfOrTheHalfWithTheLowestRank) {
@@ -37,6 +39,7 @@ TEST(Quorum, IsMoreThanHalfOrTheHalfWithTheLowestRank) {
   EXPECT_FALSE(may_go_on({{2, 4}, {1, 5}}));
   EXPECT_TRUE(may_go_on({{2, 4}, {5}}));
   EXPECT_FALSE(may_go_on({{}, {5}}));
+  EXPECT_TRUE(may_go_on({{}, {}}));  // nobody is elsewhere
 }
 
 // Any two parts of any job, whatever each knows of those that have ended.
@@ -48,6 +51,7 @@ TEST(Quorum, IsNeverThatOfTwoParts) {
       parts[rest % 3].insert(static_cast<Rank>(rank));
     }
     const auto& [one, other, dead] = parts;
+    if (one.empty() || other.empty()) continue;
     const auto with_dead = [&dead = dead](std::set<Rank> part) {
       part.insert(dead.begin(), dead.end());
       return part;
@@ -60,11 +64,21 @@ TEST(Quorum, IsNeverThatOfTwoParts) {
 
 TEST(Quorum, CountsNobodyWhoHasEndedOrIsStoppedBesideASurvivor) {
   Known known;
+  known.ended = {5, 6, 7};
+  known.heard = {4, 5};  // 5 has come again
+  const Parts parts = parts_of({0, 1, 2, 3, 4, 5, 6, 7}, {0, 2}, known, kLookedAt);
+  EXPECT_THAT(parts.here, ElementsAre(0, 2, 4, 5));
+  EXPECT_THAT(parts.elsewhere, IsEmpty());  // 1 and 3 are stopped
+}
+
+// Ranks 1 and 3 may hear an arbiter of 5 and 6, which those beside them do not.
+TEST(Quorum, CountsThoseBesideASurvivorWhereOthersMayGoOn) {
+  Known known;
   known.ended = {7};
   known.heard = {4};
   const Parts parts = parts_of({0, 1, 2, 3, 4, 5, 6, 7}, {0, 2}, known, kLookedAt);
   EXPECT_THAT(parts.here, ElementsAre(0, 2, 4));
-  EXPECT_THAT(parts.elsewhere, ElementsAre(5, 6));  // 1 and 3 are stopped
+  EXPECT_THAT(parts.elsewhere, ElementsAre(1, 3, 5, 6));
 }
 
 TEST(Quorum, ThatIsLackingIsToldByNamesAndNumbers) {
@@ -109,6 +123,14 @@ TEST(SurvivorsOfAPartition, AreRefusedAsTheOtherHalf) {
     EXPECT_EQ(word.why.code(), ErrorCode::kPartitioned);
     EXPECT_EQ(word.why.rank(), rank);
   }
+}
+
+TEST(SurvivorsOfAPartition, GoOnWhereTheOthersHaveNobodyToHoldAnArbiter) {
+  Known known;
+  known.others_have_arbiter = false;
+  const auto words = heard_by({2, 3}, known);
+  ASSERT_THAT(words, SizeIs(2));
+  for (const auto& [rank, word] : words) EXPECT_EQ(word.step, ShrinkStep::kForm) << rank;
 }
 
 TEST(SurvivorsOfAPartition, GoOnWhereTheOthersHaveEnded) {

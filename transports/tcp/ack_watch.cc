@@ -17,6 +17,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLookEveryMax{500};
 // An answer takes a round trip, and so much more at most.
 constexpr milliseconds kAnswersWithin{100};
+// Less than the pause between two repeats (bound_retransmission_pause()).
+constexpr milliseconds kAnswersMax{700};
 
 }  // namespace
 
@@ -35,7 +37,8 @@ bool AckWatch::is_dead(int fd, TimePoint now, Duration patience) {
   since_ = paused || since_ == kNever ? now : std::max(since_, heard);
   const unsigned repeats = info.tcpi_retransmits + info.tcpi_probes;
   if (std::exchange(repeats_, repeats) != repeats) repeated_ = now;
-  const Duration answer = kAnswersWithin + std::chrono::microseconds(info.tcpi_rtt);
+  const Duration answer =
+      std::min<Duration>(kAnswersWithin + std::chrono::microseconds(info.tcpi_rtt), kAnswersMax);
   const bool was_tried = repeats_ > 0 && repeated_ >= since_ + patience * 3 / 4;
   return was_tried && now - repeated_ >= answer && now - since_ >= patience;
 }

@@ -208,7 +208,7 @@ void Connector::Impl::evict(Strangers::iterator stranger) {
 
 void Connector::Impl::on_accept(UniqueFd fd) {
   const bool is_unix = options_.family == StreamOptions::Family::kUnix;
-  prepare_socket(fd.get(), options_.send_buffer_bytes, options_.receive_buffer_bytes);
+  prepare_socket(fd.get(), options_);
   std::string source = source_of(fd.get());
   Socket socket(context_);
   Status usable = is_unix ? check_same_user(fd.get()) : Status();

@@ -70,8 +70,7 @@ void Dial::attempt() {
   if (const Status adopted = adopt(std::move(fd), family, &socket_); !adopted) {
     return next_target(adopted);
   }
-  prepare_socket(socket_.native_handle(), options_.send_buffer_bytes,
-                 options_.receive_buffer_bytes);
+  prepare_socket(socket_.native_handle(), options_);
   socket_.async_connect(
       Protocol::endpoint(&target().address, target().bytes),
       [self = shared_from_this(), attempt](const boost::system::error_code& outcome) {

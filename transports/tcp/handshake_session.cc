@@ -12,6 +12,7 @@
 #include <boost/asio/error.hpp>
 #include <boost/asio/socket_base.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -20,6 +21,9 @@
 
 namespace unisono::tcp {
 namespace {
+
+// Of an owner that gives up a connection sooner the kernel may do so too.
+constexpr std::chrono::seconds kBoundedPatienceMax{10};
 
 Target name_of_end(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
   Target out;
@@ -113,22 +117,24 @@ void HandshakeSession::finish(const Status& status) {
   if (const Done done = std::exchange(done_, nullptr)) done(status);
 }
 
-void prepare_socket(int fd, int send_buffer_bytes, int receive_buffer_bytes) {
+void prepare_socket(int fd, const StreamOptions& options) {
   const int one = 1;
   // These fail on UNIX sockets, which have neither delay nor wire.
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  bound_retransmission_pause(fd);
+  // With it the kernel itself gives up after some 14 s.
+  const Duration patience = options.unacknowledged_max;
+  if (patience > Duration::zero() && patience < kBoundedPatienceMax) bound_retransmission_pause(fd);
   // A connection may be idle for hours: beside RDMA, or while ranks compute.
   const int idle_s = 60, interval_s = 10, probes = 6;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-  if (send_buffer_bytes > 0) {
-    ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer_bytes, sizeof send_buffer_bytes);
+  if (const int sent = options.send_buffer_bytes; sent > 0) {
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &sent, sizeof sent);
   }
-  if (receive_buffer_bytes > 0) {
-    ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof receive_buffer_bytes);
+  if (const int received = options.receive_buffer_bytes; received > 0) {
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &received, sizeof received);
   }
 }
 

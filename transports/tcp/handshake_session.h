@@ -13,6 +13,7 @@
 #include "base/handshake.h"
 #include "base/unique_fd.h"
 #include "transports/tcp/peer_address.h"
+#include "transports/tcp/stream_transport.h"
 
 namespace unisono::tcp {
 
@@ -71,7 +72,7 @@ class HandshakeSession : public std::enable_shared_from_this<HandshakeSession> {
 };
 
 /// Without Nagle's delay; sizes where they are not 0.
-void prepare_socket(int fd, int send_buffer_bytes, int receive_buffer_bytes);
+void prepare_socket(int fd, const StreamOptions& options);
 /// Makes `fd` the socket. Asio's own calls would create it open to whatever program another thread
 /// starts at that moment.
 Status adopt(UniqueFd fd, int family, Socket* socket);
