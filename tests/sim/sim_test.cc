@@ -117,8 +117,17 @@ TEST(Simulation, EndsCallsInAPartThatNotAllHaveMade) {
   EXPECT_GT(deaths_in_a_split, 0);
 }
 
-TEST(Simulation, GoesOnWithTheSurvivors) {
+// Five ranks on three hosts, of which all wait for all.
+Case barriers_of_five() {
   Case c = make_case(7, {.ranks_min = 5, .ranks_max = 5, .with_faults = false});
+  Operation barrier;
+  barrier.what.options.algorithm = "dissemination";
+  c.operations = {barrier, barrier, barrier};
+  return c;
+}
+
+TEST(Simulation, GoesOnWithTheSurvivors) {
+  Case c = barriers_of_five();
   for (const Rank dead : {0, 3}) {  // 0 holds the arbiter
     c.faults = {{.kind = Fault::Kind::kCrash, .rank = dead}};
     const Outcome outcome = run(c);
@@ -127,9 +136,9 @@ TEST(Simulation, GoesOnWithTheSurvivors) {
   }
 }
 
-// Of five ranks on three hosts that of 0 and 1 is cut off, or the two others.
+// The host of ranks 0 and 1 is cut off, or one or both of the others.
 TEST(Simulation, GoesOnWithTheGreaterPart) {
-  Case c = make_case(7, {.ranks_min = 5, .ranks_max = 5, .with_faults = false});
+  Case c = barriers_of_five();
   c.silence = std::chrono::seconds(3);
   for (const auto& [first, last, part] : {std::tuple(0, 1, 3), {4, 4, 4}, {2, 4, 3}}) {
     c.faults = {{.kind = Fault::Kind::kPartition, .rank = first, .peer = last}};
@@ -141,7 +150,7 @@ TEST(Simulation, GoesOnWithTheGreaterPart) {
 }
 
 TEST(Simulation, OutlivesANetworkThatIsSoonBack) {
-  Case c = make_case(7, {.ranks_min = 5, .ranks_max = 5, .with_faults = false});
+  Case c = barriers_of_five();
   c.silence = std::chrono::seconds(3);
   c.faults = {{.kind = Fault::Kind::kPartition,
                .rank = 0,
