@@ -33,14 +33,13 @@ void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now
 
 void ServingArbiter::learn(RejoinMessage told) {
   std::erase(told.dead, options_.self);  // it is here
-  for (const std::vector<Rank>* const ended : {&told.ended, &told.left}) {
-    for (const Rank rank : *ended) note_ended(rank);
-  }
+  for (const Rank rank : told.ended) note_ended(rank);
   decider_.learn(told);
   for (const std::vector<Rank>* const gone : {&told.dead, &told.left}) {
     for (const Rank rank : *gone) succession_->on_gone(rank);
   }
   for (const Rank rank : told.left) {
+    ended_.insert(rank);
     shrinks_.on_gone(rank, {ErrorCode::kRankLeft, fmt::format("rank {} left the job", rank), rank});
   }
 }
