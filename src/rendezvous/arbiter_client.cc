@@ -1,6 +1,5 @@
 // What the engine of a rank says to the arbiter and hears of it. See arbiter.h for the contract,
 // joiner.h for how the connection comes about and control_connection.h for what it does then.
-#include <algorithm>
 #include <utility>
 
 #include "rendezvous/arbiter.h"
@@ -49,8 +48,6 @@ Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const RendezvousPoint
   UNISONO_ASSIGN(auto joined,
                  rendezvous::join_rendezvous(point, {size, self, {}, point.go_on}, deadline));
   client->world_ = std::move(joined.world);
-  const std::vector<Rank> standbys = rendezvous::choose_standbys(client->world_.members);
-  if (!std::binary_search(standbys.begin(), standbys.end(), self.rank)) standby.clear();
   auto connection = std::make_unique<rendezvous::ControlConnection>(
       std::move(joined.stream), client->world_, std::move(standby), point.silence);
   UNISONO_TRY(connection->start());

@@ -25,7 +25,10 @@ ControlConnection::ControlConnection(ControlStream joined, const World& world,
     : world_(world),
       stream_(std::move(joined)),
       session_(world.members, world.rank, world.job_id, silence, *this, Clock::now()),
-      standby_(std::move(standby)) {}
+      standby_(std::move(standby)) {
+  // Others listened too, because they might have been chosen.
+  if (!session_.is_standby()) standby_.clear();
+}
 
 ControlConnection::~ControlConnection() {
   remove_from_control_thread(this);

@@ -89,6 +89,7 @@ class ControlSession {
   bool is_lost() const { return state_ == State::kAlone || state_ == State::kLeft; }
   /// Once it is lost: JobRecord::is_last().
   bool is_last() const { return is_last_; }
+  bool is_standby() const { return record_.is_standby(); }
   /// Once it is lost: kPartitioned where others may go on without this rank, else ok.
   const Status& partition() const { return partition_; }
   std::chrono::milliseconds silence() const { return silence_.limit(); }

@@ -1,5 +1,7 @@
 #include "rendezvous/job_record.h"
 
+#include <algorithm>
+
 #include "base/keep_latest.h"
 #include "rendezvous/standby.h"
 
@@ -28,6 +30,10 @@ Rank JobRecord::next_standby(bool self_last) const {
     may_be_self = true;
   }
   return may_be_self ? self_ : -1;
+}
+
+bool JobRecord::is_standby() const {
+  return std::binary_search(standbys_.begin(), standbys_.end(), self_);
 }
 
 bool JobRecord::is_on_own_host(Rank rank) const {

@@ -37,6 +37,8 @@ class JobRecord {
   /// The lowest standby that is not known to be gone; -1 where there is none, or where nobody but
   /// this rank is left. `self_last`: this rank was stopped, and another one may hold it by now.
   Rank next_standby(bool self_last = false) const;
+  /// This rank is one.
+  bool is_standby() const;
   /// For certain nobody but this rank is left: the others have left, ended, or died on this host.
   bool is_last() const;
   /// This rank alone, and those of other hosts that may live behind a broken link.
