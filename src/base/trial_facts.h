@@ -33,6 +33,8 @@ constexpr int size_of_call(std::size_t bytes) {
   return std::min(static_cast<int>(std::bit_width((bytes - 1) / kTriedCallMin)) - 1,
                   kCallSizes - 1);
 }
+/// But for the last one.
+constexpr std::size_t largest_of_size(int size) { return 2 * kTriedCallMin << size; }
 
 /// Messages: from 128 KiB on, from 256 KiB, ... from 8 MiB. Shorter ones never are.
 inline constexpr std::size_t kTriedMessageMin = std::size_t{128} << 10;

@@ -91,7 +91,7 @@ void give(const Context& context, Transfer* transfer) {
 void take(const Context& context, Transfer* transfer) {
   const CollectiveFacts& facts = context.facts;
   transfer->combines = facts.reduces;
-  transfer->shares_combining = facts.reduces && facts.is_one_vector() && !facts.is_prefix();
+  transfer->shares_combining = shares_combining(facts);
   if (facts.output.holds != Holds::kBlocks) {
     transfer->take.bytes =
         facts.all_give_counts() ? context.in_blocks().at(context.self).bytes : context.bytes;

@@ -8,9 +8,15 @@
 #include <cstdint>
 
 #include "base/block_counts.h"
+#include "base/collective.h"
 #include "native/native.h"
 
 namespace unisono::native {
+
+/// Ranks share the combining and exchange the results (all_reduce, reduce).
+inline bool shares_combining(const CollectiveFacts& facts) {
+  return facts.reduces && facts.is_one_vector() && !facts.is_prefix();
+}
 
 struct Block {
   std::size_t offset = 0;
@@ -62,7 +68,6 @@ struct Transfer {
   std::size_t source_offset = 0;
   /// Only the root gives, or only the root takes.
   bool is_rooted = false;
-  /// Ranks share the combining and exchange the results (all_reduce, reduce).
   bool shares_combining = false;
 
   /// The output lies in the input, which is in the caches once it was given: in place, but for

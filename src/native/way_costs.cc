@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/collective.h"
+#include "native/transfer.h"
 #include "transports/shm/segment.h"
 
 namespace unisono::native {
@@ -112,8 +113,7 @@ double time_of_call(const CollectiveFacts& call, int ranks, double bytes, const 
 // Beside what moves: the cells; results, where ranks combine in parts; and that what was read in
 // place is the owner's again.
 double waits_of(const CollectiveFacts& call, bool in_place) {
-  const bool shares_combining = call.reduces && call.is_one_vector() && !call.is_prefix();
-  return 1 + (shares_combining ? 1 : 0) + (in_place ? 1 : 0);
+  return 1 + (shares_combining(call) ? 1 : 0) + (in_place ? 1 : 0);
 }
 
 }  // namespace
@@ -133,14 +133,13 @@ WayCosts predict_costs(const HostFacts& facts, int ranks, Collective collective,
   const double streamed = time({rate(kStreamedWriteCopy), rate(kStreamedReadCopy), own}, false);
   double single = 0;
   if (facts.copies[0][kKernelCopy] != 0) {
-    const bool shares_combining = call.reduces && call.is_one_vector() && !call.is_prefix();
     // Blocks of a rank's come in pieces that fit a slot together.
     const bool in_parts = call.input.holds == Holds::kBlocks;
     const double piece = std::min(given, in_parts ? kUnit / ranks : kUnit);
     Rates rates{.read = std::max(rate(kKernelCopy), rate_of(facts, kKernelCopy, piece)),
                 .own = own};
     rates.scratch = rate_of(facts, kLocalCopy, std::min(given, kUnit)) / 2;
-    if (shares_combining) {
+    if (shares_combining(call)) {
       rates.per_call = facts.waits[kKernelWait];
       rates.piece = kCombinedPiece;
     }
@@ -157,7 +156,7 @@ WayCosts predict_costs(const HostFacts& facts, int ranks, Collective collective,
 
 WayCosts predict_class(const HostFacts& facts, CallingRanks here, Collective collective, int size) {
   if (here.ranks > here.cores) return {};
-  const std::size_t bytes = 2 * kTriedCallMin << size;
+  const std::size_t bytes = largest_of_size(size);
   WayCosts costs = predict_costs(facts, here.ranks, collective, bytes);
   for (std::size_t way = 0; way < costs.size(); ++way) {
     const bool leaves_cell =

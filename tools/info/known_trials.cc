@@ -220,7 +220,7 @@ std::string describe_known(const TrialFacts& facts, const Identity& here, Collec
   if (costs[0] == 0) return text;
   const std::string predicted =
       fmt::format("what ranks measured here predicts, in us for a call of {}: {}",
-                  tools::format_bytes(2 * kTriedCallMin << size), describe_costs(costs));
+                  tools::format_bytes(largest_of_size(size)), describe_costs(costs));
   if (!text.empty()) return text + "\n  " + predicted;
   return fmt::format("{}; so calls begin with {}, and trials decide", predicted,
                      name_of(kTriedPaths[native::likely_way(costs)]));
