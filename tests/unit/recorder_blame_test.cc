@@ -39,6 +39,17 @@ class Job {
     world(rank).end(world(rank).begin(all_reduce(sequence)),
                     Status(ErrorCode::kRankFailed, "", failed_rank));
   }
+  // Ranks 0 and 1 hear of its failure, and call in a communicator of both.
+  std::vector<std::unique_ptr<CallRecorder>> go_on_without_rank_2() {
+    std::vector<std::unique_ptr<CallRecorder>> survivors;
+    for (const int rank : {0, 1}) {
+      fail(rank, 1, 2);
+      survivors.push_back(std::make_unique<CallRecorder>(&recorder(rank), 7));
+      survivors.back()->open(2, rank);
+      survivors.back()->end(survivors.back()->begin(all_reduce(0)), Status());
+    }
+    return survivors;
+  }
   void is(int rank, Life life) { lives_[static_cast<std::size_t>(rank)] = life; }
 
   // Of those ranks whose records there are.
@@ -113,13 +124,7 @@ TEST(Blame, AKilledRankStoppedFirstThoughOthersHaveEndedSince) {
 TEST(Blame, AKilledRankStoppedFirstThoughSurvivorsWaitForEachOther) {
   Job job(3);
   for (const int rank : {0, 1, 2}) job.make(rank, 0);
-  std::vector<std::unique_ptr<CallRecorder>> survivors;
-  for (const int rank : {0, 1}) {
-    job.fail(rank, 1, 2);
-    survivors.push_back(std::make_unique<CallRecorder>(&job.recorder(rank), 7));
-    survivors.back()->open(2, rank);
-    survivors.back()->end(survivors.back()->begin(all_reduce(0)), Status());
-  }
+  const auto survivors = job.go_on_without_rank_2();
   survivors[1]->begin(all_reduce(1));
   EXPECT_THAT(job.judge().first, ElementsAre(0));
   job.is(2, Life::kGone);
@@ -139,13 +144,7 @@ TEST(Blame, AKilledRankStoppedFirstThoughSurvivorsWaitForEachOther) {
 TEST(Blame, ARankThatWasEndedLongBeforeIsNotTheCause) {
   Job job(3);
   for (const int rank : {0, 1, 2}) job.make(rank, 0);
-  std::vector<std::unique_ptr<CallRecorder>> survivors;
-  for (const int rank : {0, 1}) {
-    job.fail(rank, 1, 2);
-    survivors.push_back(std::make_unique<CallRecorder>(&job.recorder(rank), 7));
-    survivors.back()->open(2, rank);
-    survivors.back()->end(survivors.back()->begin(all_reduce(0)), Status());
-  }
+  const auto survivors = job.go_on_without_rank_2();
   survivors[1]->begin(all_reduce(1));
   job.is(2, Life::kGone);
   EXPECT_THAT(job.judge().first, ElementsAre(2, 0));
