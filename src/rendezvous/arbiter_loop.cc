@@ -1,6 +1,7 @@
 #include "rendezvous/arbiter_loop.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -16,8 +17,8 @@ namespace {
 constexpr int kEventsPerWait = 4 * static_cast<int>(kStrangersMax);
 // Then those that are in have their turn again.
 constexpr int kAcceptsPerTurn = 16;
-// How long the reason of a failed rendezvous waits for ranks that have not arrived and for slow
-// sockets.
+// How long the reason of a failed rendezvous, or a standby's farewell, waits for ranks that have
+// not arrived and for slow sockets.
 constexpr Duration kEndingTime = std::chrono::seconds(1);
 // A rank that computes reads nothing for a while; what exceeds this and the table passes it by.
 constexpr std::size_t kBacklogBytesMax = 1 << 20;
@@ -86,7 +87,8 @@ void ArbiterLoop::run() {
     }
     if (arbiter_) arbiter_->on_turn(now_);
     // What has been said counts when a newcomer needs a place.
-    for (int i = 0; i < count; ++i) on_connection(events[i].data.fd);
+    for (int i = 0; i < count && phase_ != Phase::kDone; ++i) on_connection(events[i].data.fd);
+    if (phase_ == Phase::kDone) break;  // nobody is taken in any more
     for (int i = 0; i < count; ++i) {
       if (const Listener* listener = listener_at(events[i].data.fd)) accept_from(*listener);
     }
@@ -192,18 +194,28 @@ void ArbiterLoop::seat_again(Strangers::Arrival arrival) {
   if (seated != seats_.end()) seated->second.is_new = false;
 }
 
-// Ranks that come in the moment in which this one ends must not take it for dead.
+// Ranks that come in the moment in which this one ends must not take it for dead; some have yet to
+// prove who they are.
 void ArbiterLoop::turn_away_newcomers() {
-  for (const Listener& listener : options_.listeners) {
-    for (std::size_t i = 0; i < kStrangersMax && strangers_.accepting(now_); ++i) {
-      if (strangers_.accept(listener, now_) < 0) break;
+  const TimePoint until = now_ + kEndingTime;
+  for (;;) {
+    for (const Listener& listener : options_.listeners) {
+      for (std::size_t i = 0; i < kStrangersMax && strangers_.accepting(now_); ++i) {
+        if (strangers_.accept(listener, now_) < 0) break;
+      }
     }
-  }
-  for (const int fd : strangers_.held()) {
-    auto arrival = strangers_.read(fd, now_);
-    if (!arrival) continue;
-    arrival->stream.queue(encode(MessageType::kFarewell));
-    arrival->stream.close();
+    for (const int fd : strangers_.held()) {
+      auto arrival = strangers_.read(fd, now_);
+      if (!arrival) continue;
+      arrival->stream.queue(encode(MessageType::kFarewell));
+      arrival->stream.close();
+    }
+    std::vector<pollfd> unproven;
+    for (const int fd : strangers_.held()) unproven.push_back({fd, POLLIN, 0});
+    now_ = Clock::now();
+    if (unproven.empty() || now_ >= until) return;
+    // An error would be one of memory: then all are read again.
+    static_cast<void>(::poll(unproven.data(), unproven.size(), timeout_ms(until, now_)));
   }
 }
 

@@ -2,6 +2,11 @@
 // of the next death as they would have before.
 #include <gmock/gmock.h>
 
+#include <future>
+
+#include "rendezvous/arbiter_server.h"
+#include "rendezvous/standby.h"
+#include "rendezvous/standby_dial.h"
 #include "rendezvous_support.h"
 
 namespace unisono::rendezvous {
@@ -86,6 +91,37 @@ TEST(Takeover, ALeavingJobNamesNobody) {
     EXPECT_EQ(rank.finish(), 0);
     EXPECT_EQ(rank.line(), "") << "a decision";
   }
+}
+
+// A rank that has connected and not proved yet who it is comes in the last moment.
+TEST(Standby, ThatLeavesTellsARankThatIsOnItsWay) {
+  const std::string name = abstract_point().name;
+  auto listener = listen_unix(name);
+  ASSERT_TRUE(listener.has_value());
+  listener->needs_proof = true;
+  World world{2, 3, "a job", test_key(), {}};
+  for (Rank rank = 0; rank < world.size; ++rank) world.members.push_back(test_member(rank));
+  world.members[1].addresses = "standby-unix " + name + "\n";
+  ArbiterOptions options;
+  options.size = world.size;
+  options.job_id = options.handshake_job_id = options.rendezvous = world.job_id;
+  options.key = world.key;
+  options.self = 1;
+  options.members = world.members;
+  options.listeners.push_back(std::move(*listener));
+  StandbyDial dial(world, 1, RejoinMessage{world.job_id, world.rank, {}, {}, {}, {}}, Clock::now());
+  ASSERT_EQ(dial.advance(Clock::now()), DialOutcome::kPending);
+  auto loop = start_standby(std::move(options));
+  ASSERT_TRUE(loop.has_value()) << loop.error().message();
+  auto ended = std::async(std::launch::async, [&] { end_standby(*loop, true); });
+  // Time for an end without a word, which would be wrong at any speed.
+  static_cast<void>(ended.wait_for(std::chrono::milliseconds(50)));
+  DialOutcome outcome = DialOutcome::kPending;
+  EXPECT_TRUE(eventually([&] {
+    outcome = dial.advance(Clock::now());
+    return outcome != DialOutcome::kPending;
+  }));
+  EXPECT_EQ(outcome, DialOutcome::kLeft);
 }
 
 TEST(Takeover, ARankThatLeftBeforeIsNotTakenForDead) {

@@ -103,10 +103,16 @@ void DeviceGroup::run_job(Device& device, const Job& job) {
   try {
     job(device);
   } catch (...) {
-    const std::lock_guard lock(mutex_);
-    mailboxes_[device.index]->failure = std::current_exception();
-    mailboxes_[device.index]->failed_as = failures_++;
+    note_failure(device);
   }
+}
+
+void DeviceGroup::note_failure(const Device& device) {
+  const std::lock_guard lock(mutex_);
+  Mailbox& mailbox = *mailboxes_[device.index];
+  if (mailbox.failure != nullptr) return;
+  mailbox.failure = std::current_exception();
+  mailbox.failed_as = failures_++;
 }
 
 void DeviceGroup::run_jobs(const Chosen& chosen, const Job& job) {
@@ -203,6 +209,7 @@ void DeviceGroup::exchange(std::size_t devices, const Job& job) {
         try {
           job(device);
         } catch (...) {
+          note_failure(device);  // before those that fail because of it
           const std::string reason = "device " + std::to_string(device.id) +
                                      " gave up: " + describe(std::current_exception());
           if (Communicator* part = device.among(devices)) part->abort(reason);

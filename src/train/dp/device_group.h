@@ -90,6 +90,8 @@ class DeviceGroup {
   /// Leaves the outcomes in the mailboxes.
   void run_jobs(const Chosen& chosen, const Job& job);
   void run_job(Device& device, const Job& job);
+  /// Of the exception at hand; the first of a job counts.
+  void note_failure(const Device& device);
   void run_in_new_thread(Device& device, const Job& job);
   void prepare(std::size_t devices);
   void rethrow_earliest() const;
