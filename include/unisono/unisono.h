@@ -135,8 +135,7 @@ UNISONO_C_API unisono_code unisono_comm_grow(unisono_comm* comm, const unisono_s
                                              unisono_comm** grown);
 /* The newcomer's side, as rejoin(). */
 UNISONO_C_API unisono_code unisono_rejoin(const unisono_store* store, const char* name, int32_t key,
-                                          const unisono_init_options* options,
-                                          unisono_comm** comm);
+                                          const unisono_init_options* options, unisono_comm** comm);
 
 /* How ranks find each other without a store: one process makes the id and gives it to the others
  * in any way, such as MPI or a file. Whoever has it can join the job. */

@@ -103,8 +103,7 @@ void write_decision(Writer* writer, const FailureDecision& decision);
 bool read_decision(Reader* reader, int size, FailureDecision* decision);
 
 constexpr bool is_code_of_failure(std::uint8_t code) {
-  return code > static_cast<std::uint8_t>(ErrorCode::kOk) &&
-         code < kErrorCodeCount;
+  return code > static_cast<std::uint8_t>(ErrorCode::kOk) && code < kErrorCodeCount;
 }
 
 }  // namespace unisono::rendezvous

@@ -1,7 +1,9 @@
 # Installs the build into an empty prefix, then configures, builds and runs the consumer against
-# it, and runs the examples and the installed command. Arguments: BUILD, SOURCE, EXAMPLES (their
-# folder), WORK, CONFIG, COMPILER, LIBDIR (where libraries lie in the prefix), COMMAND (where the
-# command lies in the prefix; empty when it is not built), TRAIN (the trainer is built).
+# it, and runs the examples and the installed command. Arguments: BUILD, SOURCE, EXAMPLES (the
+# folder of those in all languages), WORK, CONFIG, COMPILER, LIBDIR (where libraries lie in the
+# prefix), COMMAND (where the command lies in the prefix; empty when it is not built), TRAIN (the
+# trainer is built).
+cmake_minimum_required(VERSION 3.25)
 
 function(must)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status)
@@ -23,21 +25,27 @@ if(TRAIN)
   must(${WORK}/consumer/train_two_ranks)
 endif()
 
-# The examples in C, as their first lines say.
+# The examples in C and C++, as their first lines say.
 find_program(pkg_config pkg-config REQUIRED)
 set(ENV{PKG_CONFIG_PATH} ${prefix}/${LIBDIR}/pkgconfig)
 execute_process(COMMAND ${pkg_config} --cflags --libs unisono OUTPUT_VARIABLE flags
   OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 separate_arguments(flags UNIX_COMMAND "${flags}")
-file(GLOB examples ${EXAMPLES}/*.c)
+list(APPEND flags -Wall -Wextra -Wpedantic -Werror -Wl,-rpath,${prefix}/${LIBDIR})
+set(alone unique_id two_ranks)  # start their ranks themselves
+set(launcher_options_recovery --max-restarts 3)
+file(GLOB examples ${EXAMPLES}/c/*.c ${EXAMPLES}/cpp/*.cc)
 foreach(example IN LISTS examples)
   get_filename_component(name ${example} NAME_WE)
-  must(cc -std=c99 -Wall -Wextra -Wpedantic -Werror ${example} ${flags}
-    -Wl,-rpath,${prefix}/${LIBDIR} -o ${WORK}/${name})
-  if(name STREQUAL unique_id)
+  if(example MATCHES "\\.cc$")
+    must(${COMPILER} -std=c++20 ${example} ${flags} -o ${WORK}/${name})
+  else()
+    must(cc -std=c99 ${example} ${flags} -o ${WORK}/${name})
+  endif()
+  if(name IN_LIST alone)
     must(${WORK}/${name})
   elseif(COMMAND)
-    must(${prefix}/${COMMAND} run -n 3 ${WORK}/${name})
+    must(${prefix}/${COMMAND} run -n 3 ${launcher_options_${name}} ${WORK}/${name})
   endif()
 endforeach()
 

@@ -1,9 +1,9 @@
 // Every public option structure with one member named, as users write it: compiled with all
 // warnings as errors.
 #include <unisono/objects.h>
-#include <unisono/unisono.hpp>
 
 #include <chrono>
+#include <unisono/unisono.hpp>
 
 namespace {
 

@@ -1,10 +1,10 @@
 // Uses the installed trainer with nothing but its public headers: two ranks, one model.
 #include <unisono/train/distributed_data_parallel.h>
 #include <unisono/train/models.h>
-#include <unisono/unisono.hpp>
 
 #include <cstdio>
 #include <stdexcept>
+#include <unisono/unisono.hpp>
 
 namespace {
 

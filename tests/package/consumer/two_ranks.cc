@@ -1,11 +1,11 @@
 // Uses the installed library with nothing but its public headers: two ranks, known answers.
-#include <unisono/unisono.hpp>
 #include <unisono/version.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <stdexcept>
 #include <string>
+#include <unisono/unisono.hpp>
 #include <vector>
 
 namespace {
