@@ -4,8 +4,9 @@
 #include <limits>
 #include <queue>
 #include <tuple>
-#include <unordered_map>
+#include <utility>
 
+#include "base/assert.h"
 #include "base/collective.h"
 
 namespace unisono::plan {
@@ -16,9 +17,11 @@ struct Node {
   Rank rank = 0;
   const Step* step = nullptr;
   std::uint32_t waits = 0;
-  double ready = 0;  // when the last step it waits for was complete
+  double ready = 0;       // when the last step it waits for was complete
+  std::size_t bytes = 0;  // received, copied or reduced; a send's are those of its receive
   std::size_t match = 0;
-  std::vector<std::size_t> dependants;
+  std::size_t dependant_first = 0;  // dependants_[first .. first + count)
+  std::size_t dependant_count = 0;
 };
 
 // How often a step reads as many bytes as it writes and combines or copies them.
@@ -50,7 +53,9 @@ class Estimate {
   using Due = std::pair<double, std::size_t>;
   using DueQueue = std::priority_queue<Due, std::vector<Due>, std::greater<>>;
 
-  void link(std::span<const Plan> plans);
+  void add_steps(std::span<const Plan> plans, std::size_t bytes);
+  void find_dependants(std::span<const Plan> plans);
+  void match_messages(std::span<const Plan> plans);
   void become_ready(std::size_t index);
   std::size_t node_of(const Node& node) const {
     return static_cast<std::size_t>(network_.node_of(node.rank));
@@ -61,17 +66,12 @@ class Estimate {
   void send_from_node(std::size_t node, double now);
   void receive(std::size_t send, double at);
   LinkModel link_of(const Node& send) const;
-  std::size_t bytes_of_message(const Node& send) const {
-    return bytes_of(nodes_[send.match], nodes_[send.match].step->target);
-  }
+  std::size_t bytes_of_message(const Node& send) const { return nodes_[send.match].bytes; }
   void complete(std::size_t index, double at);
-  std::size_t bytes_of(const Node& node, const ChunkRange& range) const {
-    return layouts_[static_cast<std::size_t>(node.rank)].range(range).bytes;
-  }
 
   NetworkModel network_;
-  std::vector<ChunkLayout> layouts_;
-  std::vector<Node> nodes_;
+  std::vector<Node> nodes_;  // the steps of rank 0, then those of rank 1 ...
+  std::vector<std::size_t> dependants_;
   std::vector<double> send_free_;  // per rank: when its link is free for the next bytes
   std::vector<double> receive_free_;
   std::vector<double> node_send_free_;  // per node, the same
@@ -91,36 +91,82 @@ Estimate::Estimate(std::span<const Plan> plans, std::size_t bytes, const Network
       node_receive_free_(plans.size()),
       outgoing_(plans.size()),
       node_outgoing_(plans.size()) {
-  layouts_.reserve(plans.size());
-  for (const Plan& plan : plans) layouts_.push_back(layout_for(plan, bytes));
-  link(plans);
+  add_steps(plans, bytes);
+  find_dependants(plans);
+  match_messages(plans);
 }
 
-void Estimate::link(std::span<const Plan> plans) {
-  // The sends of every channel, in order.
-  std::vector<std::unordered_map<Rank, std::vector<std::size_t>>> sends(plans.size());
+// A layout names every block of every rank: those of all plans at once would be N^2 blocks.
+void Estimate::add_steps(std::span<const Plan> plans, std::size_t bytes) {
+  std::size_t steps = 0;
+  for (const Plan& plan : plans) steps += plan.steps.size();
+  nodes_.reserve(steps);
   for (const Plan& plan : plans) {
-    const std::size_t first = nodes_.size();
+    const ChunkLayout layout = layout_for(plan, bytes);
     for (const Step& step : plan.steps) {
-      const std::size_t index = nodes_.size();
+      const bool sends = step.kind == StepKind::kSend;
       nodes_.push_back({.rank = plan.request.rank,
                         .step = &step,
                         .waits = step.dependency_count,
-                        .dependants = {}});
-      for (std::uint32_t d = 0; d < step.dependency_count; ++d) {
-        nodes_[first + plan.dependencies[step.dependency_first + d]].dependants.push_back(index);
-      }
-      if (step.kind == StepKind::kSend) {
-        sends[static_cast<std::size_t>(plan.request.rank)][step.peer].push_back(index);
-      }
+                        .bytes = sends ? 0 : layout.range(step.target).bytes});
     }
   }
+}
+
+void Estimate::find_dependants(std::span<const Plan> plans) {
+  const auto for_each = [&](const auto& visit) {
+    std::size_t first = 0;
+    std::size_t index = 0;
+    for (const Plan& plan : plans) {
+      for (const Step& step : plan.steps) {
+        for (std::uint32_t d = 0; d < step.dependency_count; ++d) {
+          visit(nodes_[first + plan.dependencies[step.dependency_first + d]], index);
+        }
+        ++index;
+      }
+      first = index;
+    }
+  };
+  std::size_t dependants = 0;
+  for_each([&](Node& earlier, std::size_t) { ++earlier.dependant_count; });
+  for (Node& node : nodes_) {
+    node.dependant_first = dependants;
+    dependants += std::exchange(node.dependant_count, 0);
+  }
+  dependants_.resize(dependants);
+  for_each([&](Node& earlier, std::size_t index) {
+    dependants_[earlier.dependant_first + earlier.dependant_count++] = index;
+  });
+}
+
+void Estimate::match_messages(std::span<const Plan> plans) {
+  // The sends of a rank by channel and in order.
+  struct Send {
+    Rank to;
+    std::uint32_t message_index;
+    std::size_t node;
+    bool operator<(const Send& other) const {
+      return std::tie(to, message_index) < std::tie(other.to, other.message_index);
+    }
+  };
+  std::vector<std::vector<Send>> sends(plans.size());
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const Step& step = *nodes_[i].step;
+    if (step.kind != StepKind::kSend) continue;
+    sends[static_cast<std::size_t>(nodes_[i].rank)].push_back({step.peer, step.message_index, i});
+  }
+  for (auto& of_rank : sends) std::sort(of_rank.begin(), of_rank.end());
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const Step& step = *nodes_[i].step;
     if (step.kind != StepKind::kReceive && step.kind != StepKind::kReceiveReduce) continue;
-    nodes_[i].match =
-        sends[static_cast<std::size_t>(step.peer)].at(nodes_[i].rank).at(step.message_index);
-    nodes_[nodes_[i].match].match = i;
+    const auto& of_peer = sends[static_cast<std::size_t>(step.peer)];
+    const auto send = std::lower_bound(of_peer.begin(), of_peer.end(),
+                                       Send{nodes_[i].rank, step.message_index, 0});
+    UNISONO_ASSERT(send != of_peer.end() && send->to == nodes_[i].rank &&
+                       send->message_index == step.message_index,
+                   "a receive has no send");
+    nodes_[i].match = send->node;
+    nodes_[send->node].match = i;
     // A message is ready when both its ends are: the receive counts the send as one more.
     ++nodes_[i].waits;
   }
@@ -143,8 +189,8 @@ void Estimate::become_ready(std::size_t index) {
     case StepKind::kCopy:
     case StepKind::kReduce:
     case StepKind::kReduceAll:
-      complete(index, node.ready + static_cast<double>(bytes_of(node, node.step->target)) *
-                                       passes_of(*node.step) * network_.reduce_per_byte);
+      complete(index, node.ready + static_cast<double>(node.bytes) * passes_of(*node.step) *
+                                       network_.reduce_per_byte);
       break;
   }
 }
@@ -226,7 +272,9 @@ void Estimate::receive(std::size_t send_index, double at) {
 
 void Estimate::complete(std::size_t index, double at) {
   timing_.end = std::max(timing_.end, at);
-  for (const std::size_t dependant : nodes_[index].dependants) {
+  const Node& node = nodes_[index];
+  for (const std::size_t dependant :
+       std::span(dependants_).subspan(node.dependant_first, node.dependant_count)) {
     nodes_[dependant].ready = std::max(nodes_[dependant].ready, at);
     if (--nodes_[dependant].waits == 0) unblocked_.push_back(dependant);
   }

@@ -84,6 +84,16 @@ TEST(Commands, PlanListsTheAlgorithmsAndWhatEachNeeds) {
   EXPECT_THAT(none.output, AllOf(HasSubstr("which collective?"), HasSubstr("--list")));
 }
 
+// Others that replay a plan need what its messages weigh: of 1001 bytes in two chunks, 500 and 501.
+TEST(Commands, ExportPlansWithTheBytesOfTheirMessages) {
+  const ShellRun plan = run_command("plan broadcast -a linear -n 2 -b 1001 --chunks 2 --json");
+  EXPECT_EQ(plan.status, 0);
+  EXPECT_THAT(plan.output, AllOf(HasSubstr("\"bytes\": 500,"), HasSubstr("\"bytes\": 501,")));
+  const ShellRun blocks = run_command("plan all_gather -a ring -n 4 -b 4000 --json");
+  EXPECT_THAT(blocks.output,
+              AllOf(HasSubstr("\"bytes\": 1000,"), Not(HasSubstr("\"bytes\": 4000,"))));
+}
+
 TEST(Commands, RefuseATransportThatDoesNotExist) {
   for (const char* line : {"perf all_reduce -n 1 -e 64", "info --why all_reduce"}) {
     const ShellRun run = run_command(std::string(line) + " --transport tpc 2>&1");

@@ -227,14 +227,17 @@ nlohmann::json json_of(const unisono::plan::ChunkRange& range) {
           {"count", range.count}};
 }
 
-nlohmann::json json_of(const Plan& plan) {
+nlohmann::json json_of(const Plan& plan, std::size_t bytes) {
+  const auto layout = unisono::plan::layout_for(plan, bytes);
   nlohmann::json steps = nlohmann::json::array();
   for (const auto& step : plan.steps) {
     const bool is_local = step.peer < 0;
+    const bool sends = step.kind == unisono::plan::StepKind::kSend;
     nlohmann::json entry{{"kind", name_of(step.kind)}};
     if (!is_local) entry["peer"] = step.peer;
     if (!is_local) entry["message_index"] = step.message_index;
-    if (step.kind != unisono::plan::StepKind::kSend) entry["target"] = json_of(step.target);
+    if (!is_local) entry["bytes"] = layout.range(sends ? step.source : step.target).bytes;
+    if (!sends) entry["target"] = json_of(step.target);
     if (step.kind != unisono::plan::StepKind::kReceive) entry["source"] = json_of(step.source);
     entry["remote_first"] = step.remote_first;
     const auto first = plan.dependencies.begin() + step.dependency_first;
@@ -251,7 +254,8 @@ nlohmann::json json_of(const Plan& plan) {
 void print_json(const Options& options, const Report& report) {
   nlohmann::json plans = nlohmann::json::array();
   for (const Plan& plan : report.plans) {
-    if (options.rank < 0 || plan.request.rank == options.rank) plans.push_back(json_of(plan));
+    if (options.rank < 0 || plan.request.rank == options.rank)
+      plans.push_back(json_of(plan, options.bytes));
   }
   nlohmann::json json{{"collective", name_of(report.request.collective)},
                       {"algorithm", report.algorithm->name},
