@@ -139,9 +139,11 @@ void Engine::wait_any(std::span<const std::atomic<bool>* const> done) {
 
 // A thread that waits beats for the rank, and the progress thread rests meanwhile. Who begins work
 // or makes that thread first says so and then has it look for waiters; a wait that ends does it the
-// other way round. Either the one sees the other or the other the one, because all of this is
-// seq_cst: the adding to running_ and watches_, the setting of has_progress_thread_, and the look
-// at waiters_ in progress_loop(); the taking from waiters_, and the looks here.
+// other way round; so does a wait that goes into a callback. Either the one sees the other or the
+// other the one, because all of this is seq_cst: the adding to running_ and watches_, the setting
+// of unsent_ and has_progress_thread_, and the looks at waiters_ and calling_back_ in
+// progress_loop(); the taking from waiters_, the adding to calling_back_, and the looks here and in
+// run_deferred(). What has a thread beat that need not may be seen late, and is relaxed.
 class Engine::Waiter {
  public:
   explicit Waiter(Engine& engine) : engine_(engine) {
@@ -205,7 +207,7 @@ void Engine::flush() {
     unsent_.store(unsent, std::memory_order_relaxed);
     if (!unsent) return;
   }
-  unsent_.store(true, std::memory_order_relaxed);
+  unsent_.store(true, std::memory_order_seq_cst);  // see Waiter
   wake_progress_thread();
 }
 
@@ -255,7 +257,7 @@ void Engine::yield() {
 void Engine::run_deferred() {
   std::vector<std::function<void()>> now = std::exchange(deferred_, {});
   const std::shared_ptr<std::atomic<int>> calling_back = calling_back_;
-  calling_back->fetch_add(1, std::memory_order_relaxed);
+  calling_back->fetch_add(1, std::memory_order_seq_cst);  // see Waiter
   give_lock_away();
   if (has_background_work()) wake_progress_thread();
   for (std::function<void()>& work : now) call_back(std::move(work));
@@ -268,14 +270,15 @@ void Engine::watch() {
 }
 
 bool Engine::has_background_work() const {
-  return running_.load(std::memory_order_relaxed) > 0 || unsent_.load(std::memory_order_relaxed);
+  return running_.load(std::memory_order_seq_cst) > 0 ||  // see Waiter
+         unsent_.load(std::memory_order_seq_cst);
 }
 
 void Engine::progress_loop() {
   const auto has_work = [this] {
     return (has_background_work() || watches_.load(std::memory_order_relaxed) > 0) &&
            waiters_.load(std::memory_order_seq_cst) <=  // see Waiter
-               calling_back_->load(std::memory_order_relaxed);
+               calling_back_->load(std::memory_order_seq_cst);
   };
   int idle_beats = 0;
   for (;;) {

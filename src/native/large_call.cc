@@ -116,7 +116,7 @@ bool LargeCall::accept_offers() {
 // processes do not wait for it, so what was read counts only if nothing was raised until it was.
 bool LargeCall::what_was_read_counts() const {
   if (!reads_in_place_) return true;
-  std::atomic_thread_fence(std::memory_order_acquire);  // the reads come first
+  std::atomic_thread_fence(std::memory_order_acquire);  // the reads come first; see Group::raise
   return context_.group.header().raised.load(std::memory_order_relaxed) == 0;
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/errno_text.h"
+#include "base/memfd.h"
 #include "recorder/processes.h"
 #include "recorder/record_format.h"
 
@@ -98,7 +99,7 @@ Result<UniqueFd> create_rank_file(std::string_view variable, const std::string& 
 }
 
 Result<UniqueFd> make_sealed_memory() {
-  UniqueFd fd(::memfd_create(kMemoryName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  UniqueFd fd = make_memfd(kMemoryName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(kRecordBytes)) != 0 ||
       ::fcntl(fd.get(), F_ADD_SEALS, kSeals | F_SEAL_SEAL) != 0) {
     return Status(ErrorCode::kSystem, "no memory for a rank's record: " + errno_text(errno));

@@ -35,7 +35,7 @@ std::shared_ptr<const std::string> secret_frame(std::string bytes) {
 
 }  // namespace
 
-Result<std::unique_ptr<ArbiterLoop>> ArbiterLoop::open(ArbiterOptions options, UniqueFd rank_zero,
+Result<std::unique_ptr<ArbiterLoop>> ArbiterLoop::open(ArbiterOptions options, GuardedFd rank_zero,
                                                        int stop) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) {

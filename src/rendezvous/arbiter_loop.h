@@ -44,7 +44,7 @@ class ArbiterLoop final : private ArbiterLinks {
   /// `rank_zero` is the arbiter's end of rank 0's connection, none of a standby's; `stop` becomes
   /// readable when the process ends and outlives the loop. kOutOfResources without descriptors to
   /// wait with.
-  static Result<std::unique_ptr<ArbiterLoop>> open(ArbiterOptions options, UniqueFd rank_zero,
+  static Result<std::unique_ptr<ArbiterLoop>> open(ArbiterOptions options, GuardedFd rank_zero,
                                                    int stop);
   /// Returns when all ranks are gone, the rendezvous failed, or `stop` was given.
   void run();

@@ -94,7 +94,7 @@ Arbiters& arbiters() {
   return instance;
 }
 
-Result<ArbiterLoop*> start(ArbiterOptions options, UniqueFd rank_zero) {
+Result<ArbiterLoop*> start(ArbiterOptions options, GuardedFd rank_zero) {
   Arbiters& all = arbiters();
   all.end_if([](const Running& other) { return other.is_finished(); });
   const Rank self = options.self;
@@ -126,14 +126,14 @@ Result<ArbiterLoop*> start(ArbiterOptions options, UniqueFd rank_zero) {
 
 }  // namespace
 
-Result<UniqueFd> start_arbiter(ArbiterOptions options) {
+Result<GuardedFd> start_arbiter(ArbiterOptions options) {
   UNISONO_ASSIGN(auto ends, connected_pair());
   UNISONO_TRY(start(std::move(options), std::move(ends.first)));
   return std::move(ends.second);
 }
 
 Result<ArbiterLoop*> start_standby(ArbiterOptions options) {
-  return start(std::move(options), UniqueFd());
+  return start(std::move(options), GuardedFd());
 }
 
 void end_standby(ArbiterLoop* loop, bool left) {

@@ -11,7 +11,7 @@
 namespace unisono::rendezvous {
 
 /// Returns rank 0's end of its connection to the new arbiter.
-Result<UniqueFd> start_arbiter(ArbiterOptions options);
+Result<GuardedFd> start_arbiter(ArbiterOptions options);
 
 /// For a standby (`options.members`): returns the loop that waits for ranks to come to it.
 Result<ArbiterLoop*> start_standby(ArbiterOptions options);

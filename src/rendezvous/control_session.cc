@@ -93,6 +93,8 @@ void ControlSession::drop_old_reports(TimePoint now) {
 
 void ControlSession::on_heard(TimePoint now) {
   refusals_ = 0;
+  const bool was_missed = !silence_.is_off() && !silence_.hears(holder_, now);
+  if (was_missed && !silence_.was_stopped(now)) missed_until_ = now + silence_.limit();
   acquit(now);
 }
 
@@ -149,7 +151,13 @@ bool ControlSession::take(const Message& message, TimePoint now) {
     }
     case MessageType::kDecision: {
       auto decision = decode_decision(message.body, size());
-      if (decision) deliver(std::move(*decision));
+      if (decision && speaks_of_others(*decision, now)) {
+        suspects_ = true;
+        depose(-1);
+        seek(now);
+      } else if (decision) {
+        deliver(std::move(*decision));
+      }
       return decision.has_value();
     }
     default:
@@ -259,6 +267,13 @@ void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
   }
 }
 
+// An arbiter that hears the smaller part ends that part. Who has not heard the arbiter, and was not
+// stopped, is of the other one, and goes on with that: the network is back too late.
+bool ControlSession::speaks_of_others(const FailureDecision& decision, TimePoint now) const {
+  return decision.code == ErrorCode::kPartitioned && decision.failed_rank == holder_ &&
+         holder_ != self_ && now < missed_until_;
+}
+
 // A standby hears the arbiter, or has not found out yet that it is lost.
 void ControlSession::on_refused(TimePoint now) {
   record_.on_unreachable(dialled_);
@@ -281,6 +296,7 @@ void ControlSession::move_to(Rank standby, TimePoint now) {
   links_.move();
   silence_.forget(holder_);
   holder_ = standby;
+  missed_until_ = TimePoint::min();
   silence_.on_heard(holder_, now);
   record_.on_arbiter();
   state_ = State::kOpen;

@@ -130,6 +130,8 @@ class ControlSession {
   void acquit(TimePoint now);
   /// It is: `successor` holds the arbiter, or with -1 nobody.
   void depose(Rank successor);
+  /// The arbiter has ended its part of a partition, which is not this rank's.
+  bool speaks_of_others(const FailureDecision& decision, TimePoint now) const;
   void on_refused(TimePoint now);
   void seek(TimePoint now);
   void move_to(Rank standby, TimePoint now);
@@ -143,6 +145,7 @@ class ControlSession {
   Rank dialled_ = -1;  // the standby that it goes to
   Silence silence_;
   bool suspects_ = false;  // while seeking: the holder may live yet
+  TimePoint missed_until_ = TimePoint::min();  // lately this rank, which ran, did not hear it
   TimePoint seek_until_{};
   int refusals_ = 0;  // by standbys, since the arbiter was heard
   DecisionLedger ledger_;

@@ -22,7 +22,7 @@ std::uint32_t read_length(std::string_view bytes) {
 
 }  // namespace
 
-ControlStream::ControlStream(UniqueFd fd) : fd_(std::move(fd)), guard_(fd_.get()) {}
+ControlStream::ControlStream(GuardedFd fd) : fd_(std::move(fd)) {}
 
 bool ControlStream::queue(std::shared_ptr<const std::string> bytes, std::size_t backlog_bytes_max) {
   if (bytes->empty()) return true;
@@ -99,14 +99,12 @@ void ControlStream::close() {
   ::shutdown(fd(), SHUT_WR);
   // TCP answers a close over unread input with a reset, which may overtake our last words.
   receive();
-  guard_ = ForkGuard(-1);
   fd_.reset();
 }
 
 void ControlStream::reset() {
   const linger at_once{1, 0};
   ::setsockopt(fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-  guard_ = ForkGuard(-1);
   fd_.reset();
 }
 

@@ -12,7 +12,6 @@
 
 #include "base/result.h"
 #include "base/secret_text.h"
-#include "base/unique_fd.h"
 #include "rendezvous/control_messages.h"
 #include "rendezvous/fork_guard.h"
 
@@ -21,7 +20,7 @@ namespace unisono::rendezvous {
 class ControlStream {
  public:
   /// `fd` is connected, non-blocking and close-on-exec.
-  explicit ControlStream(UniqueFd fd);
+  explicit ControlStream(GuardedFd fd);
 
   int fd() const { return fd_.get(); }
 
@@ -56,8 +55,7 @@ class ControlStream {
  private:
   static constexpr std::size_t kNoLimit = static_cast<std::size_t>(-1);
 
-  UniqueFd fd_;
-  ForkGuard guard_;        // goes before fd_, so that a number is never guarded after its close
+  GuardedFd fd_;
   SecretText input_;       // the arbiter hands out the key
   std::size_t taken_ = 0;  // bytes of input_ that next() has given out
   std::deque<std::shared_ptr<const std::string>> output_;

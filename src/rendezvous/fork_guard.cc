@@ -48,24 +48,33 @@ void install_handlers() {
 
 }  // namespace
 
-ForkGuard::ForkGuard(int fd) : fd_(fd) {
-  if (fd_ < 0) return;
+NoFork::NoFork() {
   install_handlers();
-  const std::lock_guard lock(guarded().mutex);
-  guarded().fds.insert(fd_);
+  guarded().mutex.lock();
 }
 
-ForkGuard::ForkGuard(ForkGuard&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+NoFork::~NoFork() { guarded().mutex.unlock(); }
 
-ForkGuard& ForkGuard::operator=(ForkGuard&& other) noexcept {
-  std::swap(fd_, other.fd_);
+GuardedFd::GuardedFd(UniqueFd fd) : GuardedFd(std::move(fd), NoFork()) {}
+
+GuardedFd::GuardedFd(UniqueFd fd, const NoFork& /*no_fork*/) : fd_(std::move(fd)) {
+  if (fd_) guarded().fds.insert(fd_.get());
+}
+
+GuardedFd& GuardedFd::operator=(GuardedFd&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = std::move(other.fd_);
+  }
   return *this;
 }
 
-ForkGuard::~ForkGuard() {
-  if (fd_ < 0) return;
-  const std::lock_guard lock(guarded().mutex);
-  guarded().fds.erase(fd_);
+// A child that is forked in the midst would hold open what ends here.
+void GuardedFd::reset() {
+  if (!fd_) return;
+  const NoFork no_fork;
+  guarded().fds.erase(fd_.get());
+  fd_.reset();
 }
 
 }  // namespace unisono::rendezvous

@@ -126,7 +126,7 @@ Result<Contact> look_up(const RendezvousPoint& point, TimePoint deadline) {
 }
 
 // The arbiter's own name, random unless ranks compute it: what listens there is no other job.
-Attempt<Joined> attend_over_unix(const RendezvousPoint& point, const Contact& contact, UniqueFd fd,
+Attempt<Joined> attend_over_unix(const RendezvousPoint& point, const Contact& contact, GuardedFd fd,
                                  const Applicant& self, TimePoint deadline) {
   ControlStream stream(std::move(fd));
   if (is_published(point) && point.has_key) {
@@ -283,7 +283,7 @@ Result<std::vector<Listener>> open_listeners(const RendezvousPoint& point, Conta
 
 Result<Joined> converse_as_host(ArbiterOptions options, const Applicant& self, TimePoint deadline) {
   const JobKey key = options.key;
-  UNISONO_ASSIGN(UniqueFd connection, start_arbiter(std::move(options)));
+  UNISONO_ASSIGN(GuardedFd connection, start_arbiter(std::move(options)));
   auto attempt = converse(ControlStream(std::move(connection)), self, key, deadline);
   if (auto* joined = std::get_if<Joined>(&attempt)) return std::move(*joined);
   return std::get<Failure>(attempt).why;

@@ -86,7 +86,7 @@ Result<std::optional<std::string>> LauncherStore::ask(const StoreRequest& reques
 // Nothing where there was no answer, because the deadline passed or the store was full.
 Result<std::optional<std::string>> LauncherStore::ask_once(const std::string& question,
                                                            TimePoint deadline) const {
-  UNISONO_ASSIGN(const UniqueFd fd, connect_unix(name_, deadline));
+  UNISONO_ASSIGN(const GuardedFd fd, connect_unix(name_, deadline));
   UNISONO_ASSIGN(const bool is_sent, send_all(fd.get(), question, deadline));
   if (!is_sent) return std::optional<std::string>();
   std::string bytes;

@@ -90,15 +90,22 @@ int listen_at_any(const AddressList& list, ListeningSocket* socket) {
   return error;
 }
 
-Listener listener_of(ListeningSocket socket, bool is_unix) {
-  Listener listener;
-  listener.fd = std::move(socket.fd);
-  listener.guard = ForkGuard(listener.fd.get());
-  listener.is_unix = is_unix;
-  listener.needs_proof = !is_unix;
-  listener.is_ipv6 = socket.is_ipv6;
-  listener.port = socket.port;
-  return listener;
+// `listen` makes the socket. 0, or the errno of the call that failed.
+template <typename Listen>
+int listen_guarded(Listen&& listen, Listener* listener) {
+  const NoFork no_fork;
+  ListeningSocket socket;
+  const int error = listen(&socket);
+  if (error != 0) return error;
+  listener->fd = GuardedFd(std::move(socket.fd), no_fork);
+  listener->is_ipv6 = socket.is_ipv6;
+  listener->port = socket.port;
+  return 0;
+}
+
+GuardedFd make_socket(int family) {
+  const NoFork no_fork;
+  return GuardedFd(UniqueFd(::socket(family, kSocketFlags, 0)), no_fork);
 }
 
 Status connect_failed(const std::string& where, int error) {
@@ -115,41 +122,51 @@ std::string unix_text(std::string_view name) { return fmt::format("UNIX socket @
 
 Result<Listener> listen_unix(const std::string& name) {
   UNISONO_ASSIGN(const UnixAddress address, unix_address(name));
-  ListeningSocket socket;
-  const int error = listen_at(reinterpret_cast<const sockaddr*>(&address.address), address.bytes,
-                              kListenOptions, &socket);
+  Listener listener;
+  listener.is_unix = true;
+  const auto listen = [&](ListeningSocket* socket) {
+    return listen_at(reinterpret_cast<const sockaddr*>(&address.address), address.bytes,
+                     kListenOptions, socket);
+  };
+  const int error = listen_guarded(listen, &listener);
   if (error != 0) return failed(fmt::format("cannot listen at {}", unix_text(name)), error);
-  return listener_of(std::move(socket), true);
+  return listener;
 }
 
 Result<Listener> listen_tcp(const std::string& host, std::uint16_t port,
                             const std::string& interface_address) {
-  ListeningSocket socket;
+  Listener listener;
+  listener.needs_proof = true;
   int error = EADDRNOTAVAIL;
+  AddressList list(nullptr, &::freeaddrinfo);
+  const auto listen = [&](ListeningSocket* socket) { return listen_at_any(list, socket); };
   if (names_one_address(host)) {
-    UNISONO_ASSIGN(const AddressList list, resolve(host, port, AI_PASSIVE));
-    error = listen_at_any(list, &socket);
+    UNISONO_ASSIGN(list, resolve(host, port, AI_PASSIVE));
+    error = listen_guarded(listen, &listener);
   }
   // A name that is no address of this host (or one translated on the way here) still leads here.
   if (error == EADDRNOTAVAIL && !interface_address.empty()) {
-    UNISONO_ASSIGN(const AddressList list, resolve(interface_address, port, AI_PASSIVE));
-    error = listen_at_any(list, &socket);
+    UNISONO_ASSIGN(list, resolve(interface_address, port, AI_PASSIVE));
+    error = listen_guarded(listen, &listener);
     if (error == EADDRNOTAVAIL) {
       return Status(
           ErrorCode::kInvalidArgument,
           fmt::format("'{}' is no address of this host (UNISONO_INTERFACE)", interface_address));
     }
   } else if (error == EADDRNOTAVAIL) {
-    error = listen_everywhere(port, kListenOptions, &socket);
+    const auto listen_anywhere = [&](ListeningSocket* socket) {
+      return listen_everywhere(port, kListenOptions, socket);
+    };
+    error = listen_guarded(listen_anywhere, &listener);
   }
   if (error != 0) return failed(fmt::format("cannot listen at {}", tcp_text(host, port)), error);
-  return listener_of(std::move(socket), false);
+  return listener;
 }
 
-Result<UniqueFd> connect_unix(const std::string& name, TimePoint deadline) {
+Result<GuardedFd> connect_unix(const std::string& name, TimePoint deadline) {
   constexpr Duration kAskAgain = std::chrono::milliseconds(1);
   UNISONO_ASSIGN(const UnixAddress address, unix_address(name));
-  UniqueFd fd(::socket(AF_UNIX, kSocketFlags, 0));
+  GuardedFd fd = make_socket(AF_UNIX);
   if (!fd) return failed("cannot create a UNIX socket", errno);
   // EAGAIN: too many wait to be accepted, and no event tells when there is room.
   while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.address), address.bytes) !=
@@ -163,12 +180,12 @@ Result<UniqueFd> connect_unix(const std::string& name, TimePoint deadline) {
   return fd;
 }
 
-Result<UniqueFd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline) {
+Result<GuardedFd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline) {
   UNISONO_ASSIGN(const AddressList list, resolve(host, port, 0));
   Status last(ErrorCode::kRendezvous, fmt::format("host '{}' has no address", host));
   const std::string where = tcp_text(host, port);
   for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
-    UniqueFd fd(::socket(at->ai_family, kSocketFlags, 0));
+    GuardedFd fd = make_socket(at->ai_family);
     if (!fd) return failed("cannot create a TCP socket", errno);
     int error = ::connect(fd.get(), at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
     if (error == EINPROGRESS) {
@@ -188,9 +205,9 @@ Result<UniqueFd> connect_tcp(const std::string& host, std::uint16_t port, TimePo
   return last;
 }
 
-Result<UniqueFd> begin_connect_tcp(const std::string& address, std::uint16_t port) {
+Result<GuardedFd> begin_connect_tcp(const std::string& address, std::uint16_t port) {
   UNISONO_ASSIGN(const AddressList list, resolve(address, port, AI_NUMERICHOST));
-  UniqueFd fd(::socket(list->ai_family, kSocketFlags, 0));
+  GuardedFd fd = make_socket(list->ai_family);
   if (!fd) return failed("cannot create a TCP socket", errno);
   if (::connect(fd.get(), list->ai_addr, list->ai_addrlen) != 0 && errno != EINPROGRESS) {
     return connect_failed(tcp_text(address, port), errno);
@@ -209,12 +226,13 @@ std::string peer_text(int fd) {
   return fmt::format("uid {}, pid {}", credentials.uid, credentials.pid);
 }
 
-Result<std::pair<UniqueFd, UniqueFd>> connected_pair() {
+Result<std::pair<GuardedFd, GuardedFd>> connected_pair() {
   int fds[2];
+  const NoFork no_fork;
   if (::socketpair(AF_UNIX, kSocketFlags, 0, fds) != 0) {
     return failed("cannot create a socket pair", errno);
   }
-  return std::pair<UniqueFd, UniqueFd>(UniqueFd(fds[0]), UniqueFd(fds[1]));
+  return std::pair(GuardedFd(UniqueFd(fds[0]), no_fork), GuardedFd(UniqueFd(fds[1]), no_fork));
 }
 
 void tune_tcp(int fd) {

@@ -10,15 +10,13 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "rendezvous/fork_guard.h"
 
 namespace unisono::rendezvous {
 
 /// A socket that ranks may connect to.
 struct Listener {
-  UniqueFd fd;
-  ForkGuard guard{-1};  ///< a forked child must not keep the name or port taken
+  GuardedFd fd;  ///< a forked child must not keep the name or port taken
   bool is_unix = false;
   bool needs_proof = false;  ///< of the job key; a UNIX socket knows the user already
   bool is_ipv6 = false;
@@ -39,16 +37,16 @@ Result<Listener> listen_tcp(const std::string& host, std::uint16_t port,
 
 /// A connected socket, or kRendezvous with the reason. Refuses a listener of another user. Waits
 /// until `deadline` where too many wait to be accepted.
-Result<UniqueFd> connect_unix(const std::string& name, TimePoint deadline = {});
-Result<UniqueFd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline);
+Result<GuardedFd> connect_unix(const std::string& name, TimePoint deadline = {});
+Result<GuardedFd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline);
 /// The same at a numeric address, without waiting: connected, or not, once it is writable.
-Result<UniqueFd> begin_connect_tcp(const std::string& address, std::uint16_t port);
+Result<GuardedFd> begin_connect_tcp(const std::string& address, std::uint16_t port);
 
 /// "10.0.0.7:51514" or "uid 1000, pid 4242", for log lines.
 std::string peer_text(int fd);
 
 /// A pair of connected sockets, for rank 0 and the arbiter in its own process.
-Result<std::pair<UniqueFd, UniqueFd>> connected_pair();
+Result<std::pair<GuardedFd, GuardedFd>> connected_pair();
 
 /// No delay for small messages, and a dead host is noticed within some 15 s.
 void tune_tcp(int fd);

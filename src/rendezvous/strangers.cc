@@ -19,6 +19,12 @@ namespace {
 
 constexpr Duration kDescriptorPause = std::chrono::milliseconds(50);
 
+GuardedFd accept_at(const Listener& listener) {
+  const NoFork no_fork;
+  const int fd = ::accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  return GuardedFd(UniqueFd(fd), no_fork);
+}
+
 }  // namespace
 
 bool Strangers::accepting(TimePoint now) const {
@@ -53,7 +59,7 @@ void Strangers::evict(int fd, TimePoint now) {
 }
 
 int Strangers::accept(const Listener& listener, TimePoint now) {
-  UniqueFd fd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  GuardedFd fd = accept_at(listener);
   if (!fd) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       paused_ = now + kDescriptorPause;
@@ -82,7 +88,7 @@ int Strangers::accept(const Listener& listener, TimePoint now) {
   return key;
 }
 
-int Strangers::add_local(UniqueFd fd, TimePoint now) {
+int Strangers::add_local(GuardedFd fd, TimePoint now) {
   const int key = fd.get();
   strangers_.insert_or_assign(key, Stranger{ControlStream(std::move(fd)), std::nullopt, now,
                                             "rank 0", "", now, true, true});

@@ -48,7 +48,7 @@ class Strangers {
   /// Takes one connection from `listener`. Its descriptor, or -1 when there was none to keep.
   int accept(const Listener& listener, TimePoint now);
   /// Rank 0's end of a socket pair; needs no proof. Returns its descriptor.
-  int add_local(UniqueFd fd, TimePoint now);
+  int add_local(GuardedFd fd, TimePoint now);
 
   /// The descriptors of all.
   std::vector<int> held() const;

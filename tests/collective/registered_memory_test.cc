@@ -19,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::size_t kPage = 4096;
+const auto kPage = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 constexpr std::size_t kCount = 300'000;  // large for every collective
 constexpr std::size_t kBytes = kCount * sizeof(float);
 

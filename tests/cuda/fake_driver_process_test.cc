@@ -9,6 +9,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/memfd.h"
 #include "tests/cuda/fake_driver_fixture.h"
 
 namespace unisono::test {
@@ -156,7 +157,7 @@ TEST(FakeProcesses, ShareMappedMemoryThroughADescriptor) {
 // A page that two processes see.
 class SharedPage {
  public:
-  SharedPage() : SharedPage(memfd_create("shared page", 0)) {
+  SharedPage() : SharedPage(make_memfd("shared page", 0).release()) {
     EXPECT_EQ(ftruncate(fd_, 4096), 0);
     std::memset(words(), 0, 4096);
   }

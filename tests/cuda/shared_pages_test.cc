@@ -11,6 +11,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/memfd.h"
 #include "tests/cuda/driver_under_test.h"
 #include "tests/cuda/kernel_twins.h"
 #include "tests/support/limit.h"
@@ -48,7 +49,7 @@ class SharedPagesOfTwo : public testing::Test {
 
 TEST_F(SharedPagesOfTwo, NameTheRankWhosePageIsNotSealed) {
   const Status refused = connect([]() -> Result<UniqueFd> {
-    UniqueFd unsealed(memfd_create("no page", MFD_CLOEXEC));
+    UniqueFd unsealed = make_memfd("no page", MFD_CLOEXEC);
     EXPECT_EQ(ftruncate(unsealed.get(), shm::kPageBytes), 0);
     return unsealed;
   });
@@ -69,7 +70,7 @@ TEST_F(SharedPagesOfTwo, BlameNobodyElseForDescriptorsThatThisRankLacks) {
   ::close(next);
   const Limit none_left(RLIMIT_NOFILE, static_cast<rlim_t>(next));
   const Status refused =
-      connect([]() -> Result<UniqueFd> { return UniqueFd(memfd_create("page", MFD_CLOEXEC)); });
+      connect([]() -> Result<UniqueFd> { return make_memfd("page", MFD_CLOEXEC); });
   EXPECT_EQ(refused.code(), ErrorCode::kOutOfResources);
   EXPECT_EQ(refused.rank(), -1);
   EXPECT_THAT(refused.message(), HasSubstr("socket"));

@@ -233,7 +233,7 @@ std::vector<Bytes> messages_corpus() {
 
 // ---- The stream of messages ---------------------------------------------------------------------
 
-std::pair<UniqueFd, UniqueFd> sockets() {
+std::pair<GuardedFd, GuardedFd> sockets() {
   auto pair = connected_pair();
   require(pair.has_value(), "no sockets");
   return std::move(*pair);

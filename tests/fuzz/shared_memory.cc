@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "base/memfd.h"
 #include "tests/fuzz/frame_sink.h"
 #include "tests/fuzz/target.h"
 #include "transports/shm/descriptor_exchange.h"
@@ -405,7 +406,7 @@ struct Published {
 // A file of this process that a peer could have registered.
 struct RegisteredFile {
   explicit RegisteredFile(int seals, std::size_t bytes)
-      : fd(::memfd_create("registered", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+      : fd(make_memfd("registered", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
     struct stat facts {};
     require(::ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0 &&
                 ::fcntl(fd.get(), F_ADD_SEALS, seals) == 0 && ::fstat(fd.get(), &facts) == 0,

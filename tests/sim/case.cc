@@ -322,9 +322,13 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
   return c;
 }
 
+bool may_be_missed(const Case& c, const Fault& partition) {
+  return partition.is_for_ever() || (c.silence.count() > 0 && partition.lasts >= c.silence * 2 / 3);
+}
+
 const Fault* lasting_partition(const Case& c) {
-  const auto found = std::find_if(c.faults.begin(), c.faults.end(), [](const Fault& fault) {
-    return fault.kind == Fault::Kind::kPartition && fault.is_for_ever();
+  const auto found = std::find_if(c.faults.begin(), c.faults.end(), [&](const Fault& fault) {
+    return fault.kind == Fault::Kind::kPartition && may_be_missed(c, fault);
   });
   return found == c.faults.end() ? nullptr : &*found;
 }
@@ -339,7 +343,7 @@ std::set<Rank> culprits(const Case& c) {
   for (const Fault& fault : c.faults) {
     if (fault.kind == Fault::Kind::kPartition) {
       // Each part names those that it does not hear, or itself.
-      for (Rank rank = 0; fault.is_for_ever() && rank < c.ranks; ++rank) ranks.insert(rank);
+      for (Rank rank = 0; may_be_missed(c, fault) && rank < c.ranks; ++rank) ranks.insert(rank);
       continue;
     }
     if (fault.kind == Fault::Kind::kSlow || fault.kind == Fault::Kind::kPause) continue;

@@ -90,7 +90,9 @@ struct Limits {
 };
 
 Case make_case(std::uint64_t seed, const Limits& limits = {});
-/// A partition that is there for good.
+/// Whether what is down for so long may be missed: what is sent again then comes late.
+bool may_be_missed(const Case& c, const Fault& partition);
+/// A partition that is there for good, or is missed.
 const Fault* lasting_partition(const Case& c);
 /// Whether the rank is on the hosts that the partition names.
 bool is_inside(const Fault& partition, Rank rank);

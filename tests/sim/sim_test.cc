@@ -162,6 +162,27 @@ TEST(Simulation, OutlivesANetworkThatIsSoonBack) {
   EXPECT_GT(outcome.took, std::chrono::milliseconds(1900)) << "it was in its way";
 }
 
+// Some ranks have missed others by then, and some have not.
+TEST(Simulation, GoesOnWithTheGreaterPartWhereTheNetworkIsBackTooLate) {
+  int ended = 0, went_on = 0;
+  for (int step = 0; step < 200; ++step) {
+    Case c = barriers_of_five();
+    c.seed = static_cast<std::uint64_t>(step);
+    c.silence = std::chrono::seconds(3);
+    c.faults = {{.kind = Fault::Kind::kPartition,
+                 .rank = 0,
+                 .peer = 1,
+                 .lasts = std::chrono::milliseconds(2400 + 10 * step)}};
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty()) << describe(c);
+    if (outcome.ranks_failed < c.ranks) continue;  // it was back in time
+    ++ended;
+    went_on += outcome.ranks_shrunk >= 3 ? 1 : 0;
+  }
+  EXPECT_GT(ended, 100);
+  EXPECT_EQ(went_on, ended);
+}
+
 TEST(Simulation, NoticesAnUndueFailure) {
   // A stop that is too short to be a failure's cause, by its kind, and too long for a deadline.
   Case c = make_case(7, {.ranks_min = 4, .ranks_max = 4, .with_faults = false});

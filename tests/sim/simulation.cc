@@ -285,6 +285,8 @@ void Simulation::judge_failures() {
         return accuse("a death is taken for a passed deadline: " + each.rank->whereabouts());
       }
       if (each.is_missed) continue;  // the job has gone on without it
+      // Who hears both parts, as the network is back, has the word of the one or of the other.
+      if (partition != nullptr && !partition->is_for_ever()) continue;
       // Where the standbys of a part are elsewhere or have left, each goes by its own deadline.
       const bool was_left_alone = partition != nullptr && seen.code() == ErrorCode::kTimeout;
       if (was_left_alone || !may_have_arbiter(each.rank->rank())) continue;
@@ -356,7 +358,8 @@ bool Simulation::may_have_arbiter(Rank rank) const {
 }
 
 // Of two parts that do not hear each other the right one goes on, if any, and the other one hears
-// why it may not. Where somebody dies as well it depends on who has heard of that.
+// why it may not. Where somebody dies as well it depends on who has heard of that; and where the
+// network is back in the end, on who is heard again in time, but some go on.
 void Simulation::judge_partition() {
   const Fault* const partition = lasting_partition(c_);
   if (partition == nullptr || c_.faults.size() > 1 || !can_shrink(c_)) return;
@@ -373,6 +376,13 @@ void Simulation::judge_partition() {
   const bool is_of_zero =
       rendezvous::may_go_on(parts) || !may_have_arbiter(*parts.elsewhere.begin());
   const std::set<Rank>& right = is_of_zero ? parts.here : parts.elsewhere;
+  if (!partition->is_for_ever()) {
+    const bool some_go_on = std::any_of(seats_.begin(), seats_.end(), [](const Seat& each) {
+      return !each.rank->shrunk().empty();
+    });
+    if (!some_go_on && may_have_arbiter(*right.begin())) accuse("no part of a partition goes on");
+    return;
+  }
   for (const Seat& each : seats_) {
     const SimulatedRank& its = *each.rank;
     const bool is_right = right.contains(its.rank());

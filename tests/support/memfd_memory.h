@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <span>
 
+#include "base/memfd.h"
 #include "base/unique_fd.h"
 
 namespace unisono::test {
@@ -21,7 +22,7 @@ class MemfdMemory {
   /// `bytes` of a file that begins `offset` bytes (whole pages) before them.
   explicit MemfdMemory(std::size_t bytes, std::size_t offset = 0, int seals = kSealed,
                        int sharing = MAP_SHARED)
-      : fd_(memfd_create("test memory", MFD_CLOEXEC | MFD_ALLOW_SEALING)), bytes_(bytes) {
+      : fd_(make_memfd("test memory", MFD_CLOEXEC | MFD_ALLOW_SEALING)), bytes_(bytes) {
     void* const mapped = ftruncate(fd_.get(), static_cast<off_t>(offset + bytes)) == 0
                              ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, sharing, fd_.get(),
                                     static_cast<off_t>(offset))

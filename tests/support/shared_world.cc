@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/memfd.h"
 
 namespace unisono::test {
 namespace {
@@ -28,7 +29,7 @@ constexpr auto kBarrierTimeout = std::chrono::seconds(20);
 
 SharedWorld SharedWorld::create(int ranks, std::size_t ring_bytes) {
   // Inherited on purpose: no MFD_CLOEXEC.
-  UniqueFd fd(memfd_create("unisono-test-world", 0));
+  UniqueFd fd = make_memfd("unisono-test-world", 0);
   if (!fd) give_up("memfd_create");
   const std::size_t bytes = kRingsAt + ring_bytes * ranks * ranks;
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) give_up("ftruncate");

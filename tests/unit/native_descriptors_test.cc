@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/memfd.h"
 #include "tests/support/other_user.h"
 #include "transports/shm/descriptor_message.h"
 #include "transports/shm/segment.h"
@@ -138,7 +139,7 @@ class Leading : public testing::Test {
   }
   /// Somebody says this and leaves `descriptors` of memory; the exchange succeeds all the same.
   void meet_after(const Message& message, std::size_t descriptors = 1) {
-    const UniqueFd memory(memfd_create("exchange-test", MFD_CLOEXEC));
+    const UniqueFd memory = make_memfd("exchange-test", MFD_CLOEXEC);
     const UniqueFd stranger = socket_at(leader_->address(), ::connect);
     const std::vector<int> sent(descriptors, memory.get());
     EXPECT_TRUE(shm::send_message(stranger.get(), message, sent, Clock::now() + seconds(10)));
@@ -206,7 +207,7 @@ TEST_F(Leading, NamesAMemberThatDoesNotComeToTheEnd) {
 
 // Nobody looks at a heap before the first handle of its memory.
 TEST_F(Leading, NamesAMemberWhoseHeapIsNotSealed) {
-  const UniqueFd unsealed(memfd_create("exchange-test", MFD_CLOEXEC));
+  const UniqueFd unsealed = make_memfd("exchange-test", MFD_CLOEXEC);
   ASSERT_EQ(ftruncate(unsealed.get(), 1 << 30), 0);
   const UniqueFd member = socket_at(leader_->address(), ::connect);
   const TimePoint deadline = Clock::now() + seconds(10);
@@ -236,7 +237,7 @@ TEST_F(Leading, NamesAMemberWhoseHeapIsNotSealed) {
 TEST_F(Leading, RefusesAnotherUser) {
   if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: only root can be somebody else";
   const pid_t other = as_another_user([&] {
-    const UniqueFd memory(memfd_create("exchange-test", MFD_CLOEXEC));
+    const UniqueFd memory = make_memfd("exchange-test", MFD_CLOEXEC);
     const int sent[]{memory.get()};
     static const UniqueFd stranger = socket_at(leader_->address(), ::connect);
     static_cast<void>(shm::send_message(stranger.get(), message_of(MessageKind::kHello, 1), sent,

@@ -2,6 +2,8 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,17 +12,46 @@
 #include <utility>
 #include <vector>
 
+#include "base/memfd.h"
 #include "tests/support/limit.h"
 #include "transports/shm/heap.h"
 #include "transports/shm/segment.h"
 
 namespace unisono::test {
 namespace {
+off_t reserved_at_once_max = 0;  // by the next signal; 0: none comes
+int calls_interrupted = 0;
+}  // namespace
+}  // namespace unisono::test
+
+// The C library's, with a profiler's signals. Whoever asks again and again for what cannot be done
+// gets an error in the end.
+extern "C" int fallocate(int fd, int mode, off_t offset, off_t bytes) {
+  constexpr int kPatience = 1000;
+  const off_t at_once_max = unisono::test::reserved_at_once_max;
+  if (at_once_max == 0 || bytes <= at_once_max) {
+    return static_cast<int>(syscall(SYS_fallocate, fd, mode, offset, bytes));
+  }
+  errno = ++unisono::test::calls_interrupted < kPatience ? EINTR : EIO;
+  return -1;
+}
+
+namespace unisono::test {
+namespace {
 
 using testing::HasSubstr;
 
+/// While it lives fallocate() gets this many bytes done before the next signal.
+struct Profiler {
+  explicit Profiler(off_t bytes) { reserved_at_once_max = bytes; }
+  ~Profiler() { reserved_at_once_max = 0; }
+  Profiler(const Profiler&) = delete;
+};
+
+std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+
 TEST(Mapping, RefusesMemoryWhoseSizeIsNotSealed) {
-  const int fd = memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const int fd = make_memfd("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING).release();
   ASSERT_EQ(ftruncate(fd, 8192), 0);
   const auto mapping = shm::Mapping::attach(UniqueFd(fd), 4096, 65536);
   ASSERT_FALSE(mapping);
@@ -51,6 +82,35 @@ TEST(Mapping, CannotBeShrunkByAPeer) {
   ASSERT_TRUE(made);
   EXPECT_NE(ftruncate((*made)->fd(), 0), 0);
   EXPECT_EQ(errno, EPERM);
+}
+
+// Until Linux 6.13 each signal takes back what an unfinished call has reserved, and reserving it
+// all takes longer than a profiler's next signal.
+TEST(Mapping, IsReservedUnderAProfiler) {
+  constexpr std::size_t kBytes = std::size_t{4} << 20;
+  const auto made = shm::Mapping::create("profiled", kBytes);
+  ASSERT_TRUE(made);
+  const Profiler profiler(100'000);
+  const Status reserved = (*made)->reserve(5000, kBytes - 5000);
+  ASSERT_TRUE(reserved) << reserved.message();
+  struct stat facts {};
+  ASSERT_EQ(fstat((*made)->fd(), &facts), 0);
+  const std::size_t kept = 5000 / page_bytes() * page_bytes();  // nobody has asked for those
+  EXPECT_EQ(static_cast<std::size_t>(facts.st_blocks) * 512, kBytes - kept);
+}
+
+TEST(Mapping, CannotBeExecuted) {
+  constexpr int kSealExec = 0x20;  // F_SEAL_EXEC, which older headers lack
+  const auto made = shm::Mapping::create("plain", 8192);
+  ASSERT_TRUE(made);
+  if ((fcntl((*made)->fd(), F_GET_SEALS) & kSealExec) == 0) {
+    const UniqueFd tried(memfd_create("tried", MFD_CLOEXEC | 8));  // MFD_NOEXEC_SEAL
+    ASSERT_FALSE(tried) << "the kernel makes files that cannot be executed, and this is none";
+    GTEST_SKIP() << "the kernel knows no files that cannot be executed (Linux 6.3)";
+  }
+  struct stat facts {};
+  ASSERT_EQ(fstat((*made)->fd(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0111, 0u);
 }
 
 TEST(Mapping, IsOneInAProcess) {
@@ -126,7 +186,7 @@ TEST(Heap, AnswersImpossibleSizesWithAnError) {
 }
 
 TEST(SingleCopy, IsNotOfferedForMemoryThatTheKernelDoesNotRead) {
-  const std::size_t page = shm::kPageBytes;
+  const std::size_t page = page_bytes();
   void* const mapped =
       mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(mapped, MAP_FAILED);

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/memfd.h"
 #include "base/unique_fd.h"
 #include "native_oracle.h"
 #include "tests/support/limit.h"
@@ -181,7 +182,7 @@ int send_more_than_may_be_in_flight() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return 2;
   const UniqueFd from(ends[0]), to(ends[1]);
-  const UniqueFd memory(memfd_create("in flight", MFD_CLOEXEC));
+  const UniqueFd memory = make_memfd("in flight", MFD_CLOEXEC);
   const std::vector<int> some(8, memory.get());
   shm::Message message;
   message.magic = shm::kDescriptorMessageMagic;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/memfd.h"
 #include "recorder/processes.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/recorder_record.h"
@@ -132,7 +133,7 @@ TEST(RecordMemory, OfALauncherIsTakenByOneOfManyAtOnce) {
 // A number that means something else in this process is left alone.
 TEST(RecordMemory, ThatWasNotHandedToThisProcessIsNotTouched) {
   const Result<UniqueFd> sealed = make_sealed_memory();
-  const UniqueFd plain(::memfd_create("plain", MFD_CLOEXEC));
+  const UniqueFd plain = make_memfd("plain", MFD_CLOEXEC);
   ASSERT_TRUE(sealed);
   ASSERT_EQ(::ftruncate(plain.get(), static_cast<off_t>(kRecordBytes)), 0);
   struct stat facts {};

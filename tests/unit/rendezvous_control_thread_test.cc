@@ -1,11 +1,14 @@
 // The thread that serves the control connections of a process: when there is one, and what a forked
 // child has of it.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "base/sanitizers.h"
 #include "rendezvous_support.h"
@@ -64,6 +67,47 @@ TEST(ControlThread, OfAForkedChildIsItsOwn) {
   outcomes[0].client->report_failure({ErrorCode::kAborted, -1, 0, 0, "of the parent"});
   EXPECT_EQ(await_decision(outcomes[1].client.get()).message, "of the parent");
   leave_all(&outcomes);
+}
+
+// Among the descriptors that a program like this one has at all.
+int open_sockets() {
+  int sockets = 0;
+  for (int fd = 0; fd < 256; ++fd) {
+    struct stat facts {};
+    sockets += ::fstat(fd, &facts) == 0 && S_ISSOCK(facts.st_mode) ? 1 : 0;
+  }
+  return sockets;
+}
+
+int sockets_of_a_child() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(open_sockets());
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WEXITSTATUS(status);
+}
+
+// However the fork falls: while ranks connect, are accepted, or leave.
+TEST(ForkedChildren, HaveNoSocketOfTheJob) {
+  constexpr int kChildrenMin = 100;
+  constexpr int kMeetingsMin = 10;
+  const int others = sockets_of_a_child();
+  std::atomic<int> meetings{0};
+  std::atomic<bool> enough{false};
+  std::thread ranks([&] {
+    do {
+      auto outcomes = meet(world_of(abstract_point(), 3));
+      leave_all(&outcomes);
+      ++meetings;
+    } while (!enough);
+  });
+  int children = 0, with_sockets = 0;
+  for (; children < kChildrenMin || meetings < kMeetingsMin; ++children) {
+    with_sockets += sockets_of_a_child() > others ? 1 : 0;
+  }
+  enough = true;
+  ranks.join();
+  EXPECT_EQ(with_sockets, 0) << "of " << children << " children";
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ class Wire {
       : listener_(std::move(*listen_tcp("127.0.0.1", 0))), thread_([this, arbiter] {
           if (!wait_ready(listener_.fd.get(), false, Clock::now() + kPatience)) return;
           const UniqueFd rank(::accept4(listener_.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
-          UniqueFd other;
+          GuardedFd other;
           if (!eventually([&] {
                 auto fd = connect_tcp("127.0.0.1", arbiter, Clock::now() + kPatience);
                 if (fd) other = std::move(*fd);

@@ -34,14 +34,14 @@ class StrangersPatience : public testing::Test {
   }
   ~StrangersPatience() override { log::set_hook(nullptr); }
 
-  UniqueFd connect() {
+  GuardedFd connect() {
     auto fd = connect_tcp("127.0.0.1", listener_.port, Clock::now() + kPatience);
     EXPECT_TRUE(fd.has_value()) << fd.status().message();
     return std::move(*fd);
   }
   // The arbiter's descriptor of a new stranger, and its other end.
-  std::pair<int, UniqueFd> arrive() {
-    UniqueFd other = connect();
+  std::pair<int, GuardedFd> arrive() {
+    GuardedFd other = connect();
     int fd = -1;
     EXPECT_TRUE(eventually([&] { return (fd = strangers_.accept(listener_, start_)) >= 0; }));
     return {fd, std::move(other)};
@@ -61,7 +61,7 @@ TEST_F(StrangersPatience, GivesThePlaceOfOneThatHasNotGreetedToANewcomer) {
             static_cast<ssize_t>(greeting.size()));
   ASSERT_TRUE(wait_ready(speaker, false, Clock::now() + kPatience));
   EXPECT_FALSE(strangers_.read(speaker, start_).has_value());
-  std::vector<UniqueFd> ends;
+  std::vector<GuardedFd> ends;
   std::vector<int> silent;
   while (strangers_.accepting(start_)) {
     auto [fd, end] = arrive();
@@ -72,7 +72,7 @@ TEST_F(StrangersPatience, GivesThePlaceOfOneThatHasNotGreetedToANewcomer) {
   const TimePoint turn_over = start_ + unproven_turn(false);
   EXPECT_EQ(strangers_.next_due(start_), turn_over);
   ASSERT_TRUE(strangers_.accepting(turn_over));
-  const UniqueFd newcomer = connect();
+  const GuardedFd newcomer = connect();
   int held = -1;
   EXPECT_TRUE(eventually([&] { return (held = strangers_.accept(listener_, turn_over)) >= 0; }));
   EXPECT_TRUE(strangers_.holds(held));
@@ -123,7 +123,7 @@ TEST_F(StrangersPatience, NeverTurnRankZeroAway) {
 }
 
 TEST_F(StrangersPatience, PauseOnceWhenThereAreNoDescriptorsLeft) {
-  const UniqueFd waiting = connect();
+  const GuardedFd waiting = connect();
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   rlimit none = before;

@@ -49,7 +49,7 @@ class StrangersTest : public testing::Test {
     first[0].client->leave();
   }
 
-  static Result<UniqueFd> connect(const RendezvousPoint& point) {
+  static Result<GuardedFd> connect(const RendezvousPoint& point) {
     if (point.kind == RendezvousPoint::Kind::kAbstract) return connect_unix(point.name);
     return connect_tcp(point.name, point.port, Clock::now() + kPatience);
   }
@@ -67,7 +67,7 @@ class StrangersTest : public testing::Test {
     }
   }
 
-  static void say(const UniqueFd& fd, std::string_view bytes) {
+  static void say(const GuardedFd& fd, std::string_view bytes) {
     static_cast<void>(!::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
   }
 };
@@ -108,7 +108,8 @@ TEST_F(StrangersTest, WhoHangUpHalfWayArePassedOverHoweverOften) {
     const bool came = wait_ready(squatter->fd.get(), false, Clock::now() + kPatience);
     EXPECT_TRUE(came) << "rank 1 gave up after " << visits << " visits";
     if (!came) break;
-    const UniqueFd visitor(::accept4(squatter->fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const GuardedFd visitor =
+        UniqueFd(::accept4(squatter->fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!visitor) continue;
     say(visitor, "unis");
     ++visits;
@@ -148,7 +149,7 @@ TEST_F(StrangersTest, GarbageOfTheSameUserIsRefusedOnTheUnixSocket) {
 
 TEST_F(StrangersTest, TwoHundredSilentConnectionsDoNotLockTheRanksOut) {
   const RendezvousPoint point = tcp_point();
-  std::vector<UniqueFd> silent;
+  std::vector<GuardedFd> silent;
   meet_in_spite_of(point, [&] {
     for (int i = 0; i < 200; ++i) {
       if (auto fd = connect(point)) silent.push_back(std::move(*fd));
@@ -173,15 +174,15 @@ class Flood {
  private:
   static constexpr std::size_t kSize = 300;
 
-  static bool has_ended(const UniqueFd& fd) {
+  static bool has_ended(const GuardedFd& fd) {
     char byte;
     const ssize_t got = ::recv(fd.get(), &byte, 1, MSG_DONTWAIT);
     return got == 0 || (got < 0 && errno != EAGAIN);
   }
   void run() {
-    std::vector<UniqueFd> fds(kSize);
+    std::vector<GuardedFd> fds(kSize);
     while (!done_) {
-      for (UniqueFd& fd : fds) {
+      for (GuardedFd& fd : fds) {
         if (done_) return;
         if (fd && !has_ended(fd)) continue;
         auto connected =

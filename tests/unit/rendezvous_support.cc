@@ -181,7 +181,7 @@ ControlStream accept_at(const Listener& listener) {
 }
 
 ControlStream rank_at(const RendezvousPoint& point, Rank rank, int size) {
-  UniqueFd fd;
+  GuardedFd fd;
   EXPECT_TRUE(eventually([&] {
     auto connected = connect_unix(point.name);
     if (connected) fd = std::move(*connected);

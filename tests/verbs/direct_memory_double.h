@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "base/direct_memory.h"
+#include "base/memfd.h"
 
 namespace unisono::verbs::test {
 
@@ -20,7 +21,7 @@ class DirectMemoryDouble final : public DirectMemory {
   /// Offered until it goes. `at`: addresses that an earlier one had, or null.
   static std::shared_ptr<DirectMemoryDouble> offer(std::size_t bytes, const void* at = nullptr) {
     static std::atomic<std::uint64_t> next_id{1};
-    UniqueFd file(memfd_create("device memory", MFD_CLOEXEC));
+    UniqueFd file = make_memfd("device memory", MFD_CLOEXEC);
     EXPECT_EQ(ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
     void* view = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     void* begin =

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/memfd.h"
 #include "tests/support/watchdog.h"
 #include "tests/verbs/fake_pair.h"
 
@@ -234,7 +235,7 @@ TEST(FakeTraffic, HoldsAHostStillAndLetsItGoOn) {
 
 TEST(FakeTraffic, ReachesMemoryBehindADmabuf) {
   Pair pair;
-  const int fd = ::memfd_create("gpu", MFD_CLOEXEC);
+  const int fd = make_memfd("gpu", MFD_CLOEXEC).release();
   ASSERT_EQ(::ftruncate(fd, 4096), 0);
   constexpr std::uint64_t kAddress = 0x7000000000;
   ibv_mr* gpu = pair.b.api->reg_dmabuf_mr(pair.b.pd, 0, 4096, kAddress, fd, kAllAccess);

@@ -1,5 +1,6 @@
 // Memory that is watched: whatever takes its pages away is on record when the call returns, by
 // whomever it was made; nobody ever hangs in it. Both ways to ask userfaultfd for events.
+#include "base/memfd.h"
 #include "transports/verbs/memory_monitor.h"
 
 #include <fcntl.h>
@@ -228,7 +229,7 @@ TEST_P(MemoryMonitorTest, SharedMemoryIsWatchedToo) {
 }
 
 TEST_P(MemoryMonitorTest, APageThatWentUnnoticedIsServedAndNoted) {
-  const int file = memfd_create("monitored", MFD_CLOEXEC);
+  const int file = make_memfd("monitored", MFD_CLOEXEC).release();
   ASSERT_EQ(ftruncate(file, static_cast<off_t>(4 * kPage)), 0);
   std::byte* memory = map(4, MAP_SHARED, file);
   watch(pages_at(memory, 4));

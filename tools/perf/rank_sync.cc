@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/memfd.h"
 #include "base/unique_fd.h"
 #include "topology/cpu_quota.h"
 
@@ -53,7 +54,7 @@ RankSync::RankSync(Communicator& communicator, std::chrono::milliseconds timeout
   UniqueFd fd;
   Invitation invitation;
   if (communicator.rank() == 0) {
-    fd.reset(memfd_create("unisono-perf", MFD_CLOEXEC));
+    fd = make_memfd("unisono-perf", MFD_CLOEXEC);
     if (fd && ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0 &&
         getrandom(&invitation.nonce, sizeof invitation.nonce, 0) == sizeof invitation.nonce) {
       page_ = std::make_unique<Page>(fd.get(), bytes);

@@ -149,7 +149,8 @@ PieceStores RingSender::write_to_ring(std::span<const std::byte> payload) {
   }
   const TimePoint start = Clock::now();
   write_lines(payload, stores.streamed());
-  // The reader waits until cached stores, too, have left this core.
+  // The reader waits until cached stores, too, have left this core. Time is all that this is about:
+  // the record is published by publish().
   std::atomic_thread_fence(std::memory_order_seq_cst);
   trials_.note(stores, payload.size(), Clock::now() - start);
   return stores;

@@ -4,7 +4,9 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <mutex>
@@ -12,6 +14,7 @@
 #include <utility>
 
 #include "base/errno_text.h"
+#include "base/memfd.h"
 
 namespace unisono::shm {
 namespace {
@@ -106,7 +109,7 @@ Result<std::shared_ptr<Mapping>> Mapping::create(const char* name, std::size_t b
                   "a memfd of " + std::to_string(bytes) + " bytes exceeds the file size limit of " +
                       std::to_string(limit.rlim_cur) + " bytes; raise it (ulimit -f)");
   }
-  UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  UniqueFd fd = make_memfd(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (!fd) return system_error("cannot create shared memory (memfd_create)", errno);
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return system_error("cannot make a memfd of " + std::to_string(bytes) + " bytes", errno);
@@ -131,23 +134,33 @@ Result<std::shared_ptr<Mapping>> Mapping::view(int fd, std::size_t bytes_min,
 
 Mapping::~Mapping() { munmap(base_, bytes_); }
 
+// A signal makes the kernel give back what the call has reserved so far. Where signals come faster
+// than a long range is reserved, as a profiler's do, no call for all of it would ever end: half of
+// it is asked for then, until it is one page.
 Status reserve_pages(int fd, std::size_t offset, std::size_t bytes) {
-  int rc;
-  do {
-    rc = fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
-  } while (rc != 0 && errno == EINTR);
-  if (rc != 0) {
-    return system_error("cannot reserve " + std::to_string(bytes) +
-                            " bytes of shared memory; lower the memory use or the limit of the "
-                            "control group",
-                        errno);
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  // Pieces share no page: else a piece that is given back would take the other's page with it.
+  std::size_t at = offset / page * page;
+  const std::size_t end = offset + bytes;
+  std::size_t piece = round_up(end - at, page);
+  while (at < end) {
+    const std::size_t now = std::min(piece, end - at);
+    if (fallocate(fd, 0, static_cast<off_t>(at), static_cast<off_t>(now)) == 0) {
+      at += now;
+    } else if (errno == EINTR) {
+      piece = round_up(now / 2, page);
+    } else {
+      return system_error("cannot reserve " + std::to_string(bytes) +
+                              " bytes of shared memory; lower the memory use or the limit of the "
+                              "control group",
+                          errno);
+    }
   }
   return {};
 }
 
 Status Mapping::reserve(std::size_t offset, std::size_t bytes) const {
-  const std::size_t first = offset / kPageBytes * kPageBytes;
-  return reserve_pages(fd_.get(), first, round_up(offset + bytes, kPageBytes) - first);
+  return reserve_pages(fd_.get(), offset, bytes);
 }
 
 void Mapping::punch(std::size_t offset, std::size_t bytes) const {

@@ -47,7 +47,7 @@ class Mapping {
   /// -1 of a view. Otherwise open as long as this: reserving pages needs it.
   int fd() const { return fd_.get(); }
 
-  /// reserve_pages() of whole pages.
+  /// reserve_pages() of this memory.
   Status reserve(std::size_t offset, std::size_t bytes) const;
   /// Gives the pages of a range back; they read as zero afterwards.
   void punch(std::size_t offset, std::size_t bytes) const;

@@ -2,11 +2,14 @@
 #include "transports/verbs/rail.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "base/log.h"
 
@@ -113,14 +116,14 @@ Status Rail::open_context() {
 }
 
 /// One small registration shows what the device accepts, and whether memory can be locked at all.
+/// It is of a whole page of the system's: a child that is forked meanwhile does not have it.
 Status Rail::choose_access(bool relaxed_ordering) {
-  struct alignas(4096) Page {
-    std::array<std::byte, 4096> bytes{};
-  };
-  const auto page = std::make_unique<Page>();
+  const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::unique_ptr<void, decltype(&std::free)> page(std::aligned_alloc(bytes, bytes),
+                                                         &std::free);
   const auto registers = [&](int access) {
     errno = 0;
-    ibv_mr* region = api_->reg_mr(pd_, page.get(), sizeof(Page), access);
+    ibv_mr* region = api_->reg_mr(pd_, page.get(), bytes, access);
     if (region == nullptr) return false;
     log_failed_release(api_->dereg_mr(region), "ibv_dereg_mr", name_);
     access_ = access;
@@ -129,7 +132,7 @@ Status Rail::choose_access(bool relaxed_ordering) {
   constexpr int kPlain = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
   if (relaxed_ordering && registers(kPlain | IBV_ACCESS_RELAXED_ORDERING)) return {};
   if (registers(kPlain)) return {};
-  return call_failed("ibv_reg_mr", name_, error_of(-1), sizeof(Page));
+  return call_failed("ibv_reg_mr", name_, error_of(-1), bytes);
 }
 
 Status Rail::make_queues(int peers, int queue_pairs) {

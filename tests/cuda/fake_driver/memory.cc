@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/memfd.h"
+
 namespace fake_cuda {
 namespace {
 
@@ -113,7 +115,7 @@ BlockPointer make_block(int physical, std::uint64_t bytes) {
   const std::string name = "fake_cuda_device_" + std::to_string(physical);
   auto block = std::make_shared<Block>();
   block->imported = true;  // until it counts
-  block->fd = memfd_create(name.c_str(), MFD_CLOEXEC);
+  block->fd = unisono::make_memfd(name.c_str(), MFD_CLOEXEC).release();
   if (block->fd < 0 || ftruncate(block->fd, static_cast<off_t>(rounded)) != 0) return nullptr;
   block->imported = false;
   block->bytes = rounded;

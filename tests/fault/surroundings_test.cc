@@ -1,0 +1,147 @@
+// Processes whose surroundings are not as usual: a profiler's signals interrupt their system calls,
+// or files in memory must not be executable. Jobs run there as anywhere.
+#include <gmock/gmock.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/fault/role_report.h"
+#include "tests/support/child_process.h"
+#include "tests/support/interruptions.h"
+#include "tests/support/tested_transports.h"
+#include "unisono/unisono.hpp"
+
+namespace unisono::test {
+namespace {
+
+using testing::HasSubstr;
+
+// ---- Roles ---------------------------------------------------------------------------------
+
+// The sum of 1 to the number of ranks in calls of all sizes, and by all ways to memory.
+bool all_calls_are_right(Communicator& comm) {
+  const int sum = comm.size() * (comm.size() + 1) / 2;
+  bool right = true;
+  for (const std::size_t count : {1u, 1000u, 50'000u, 2'000'000u}) {
+    std::vector<int> own(count, comm.rank() + 1);
+    comm.all_reduce(own, ops::sum);
+    right = right && own.front() == sum && own.back() == sum;
+    std::vector<int> gathered(count * static_cast<std::size_t>(comm.size()));
+    comm.all_gather(std::vector<int>(count, comm.rank()), gathered);
+    right = right && gathered.back() == comm.size() - 1;
+  }
+  SharedBuffer<int> shared(comm, std::size_t{4} << 20);
+  std::fill(shared.begin(), shared.end(), 1);
+  comm.all_reduce(shared, ops::sum);
+  return right && shared[0] == comm.size() && shared[shared.size() - 1] == comm.size();
+}
+
+void say_whether_right(Communicator& comm, int round) {
+  bool right = all_calls_are_right(comm);
+  Communicator half = comm.split(comm.rank() % 2, comm.rank());
+  right = all_calls_are_right(half) && right;
+  half.close();
+  comm.barrier();
+  std::printf("round %d: %s\n", round, right ? "right" : "wrong");
+  std::fflush(stdout);
+}
+
+// Jobs from end to end: they meet, call, split and close.
+int work_while_interrupted() {
+  const Interruptions interruptions(std::chrono::milliseconds(1));
+  try {
+    for (int round = 0; round < 2; ++round) {
+      Communicator comm = init();
+      say_whether_right(comm, round);
+      comm.close();
+    }
+  } catch (const Error& error) {
+    return report(error);
+  }
+  std::printf("interrupted %s\n", interruptions.count() > 0 ? "often" : "never");
+  return 0;
+}
+
+constexpr int kNoNamespace = 77;
+
+// The first process of a namespace of processes, to which the setting belongs.
+int work_as_the_first() {
+  std::ofstream setting("/proc/sys/vm/memfd_noexec");
+  setting << 2 << std::flush;
+  if (!setting) return kNoNamespace;
+  try {
+    spawn(2, [](Communicator& comm) { say_whether_right(comm, 0); },
+          {.as = SpawnOptions::As::kProcesses, .transport = "shm"});
+    return 0;
+  } catch (const Error& error) {
+    return report(error);
+  }
+}
+
+int work_without_executable_memory() {
+  if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0 ||
+      mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+    return kNoNamespace;
+  }
+  const pid_t first = fork();
+  if (first == 0) {
+    const bool sees_itself = mount("proc", "/proc", "proc", 0, nullptr) == 0;
+    const int status = sees_itself ? work_as_the_first() : kNoNamespace;
+    std::fflush(stdout);
+    _exit(status);
+  }
+  int status = 0;
+  const bool ended = first > 0 && waitpid(first, &status, 0) == first && WIFEXITED(status);
+  return ended ? WEXITSTATUS(status) : 1;
+}
+
+const RoleEntry interrupted_entry("work_while_interrupted", &work_while_interrupted);
+const RoleEntry executable_entry("work_without_executable_memory", &work_without_executable_memory);
+
+// ---- Tests ---------------------------------------------------------------------------------
+
+std::vector<ChildProcess> start(const char* role, int size, const std::string& transport) {
+  const std::string port = "MASTER_PORT=" + std::to_string(free_port());
+  std::vector<ChildProcess> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    const std::string number = std::to_string(rank), ranks_in_all = std::to_string(size);
+    ranks.emplace_back(role, std::vector<std::string>{
+                                 "RANK=" + number, "WORLD_SIZE=" + ranks_in_all,
+                                 "LOCAL_RANK=" + number, "LOCAL_WORLD_SIZE=" + ranks_in_all,
+                                 "MASTER_ADDR=127.0.0.1", port, "UNISONO_TRANSPORT=" + transport});
+  }
+  return ranks;
+}
+
+class Interrupted : public testing::TestWithParam<std::string> {};
+
+TEST_P(Interrupted, JobsAreRight) {
+  auto ranks = start("work_while_interrupted", 4, GetParam());
+  for (ChildProcess& rank : ranks) {
+    EXPECT_EQ(rank.wait(), 0) << rank.output();
+    EXPECT_THAT(rank.output(), HasSubstr("round 1: right\ninterrupted often"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Interrupted,
+                         testing::ValuesIn(tested_transports_of_processes()),
+                         [](const auto& info) { return info.param; });
+
+TEST(Surroundings, MayRefuseExecutableMemory) {
+  ChildProcess child("work_without_executable_memory", {});
+  const int status = child.wait();
+  if (status == kNoNamespace) GTEST_SKIP() << "no namespace of processes, or no memfd_noexec in it";
+  EXPECT_EQ(status, 0) << child.output();
+  EXPECT_THAT(child.output(), HasSubstr("round 0: right\nround 0: right\n"));
+}
+
+}  // namespace
+}  // namespace unisono::test
