@@ -10,6 +10,9 @@ namespace {
 constexpr double kMessageUs = 5;
 // Shorter ones cost more than they gain, whatever the link.
 constexpr std::size_t kChunkBytesMin = 4096;
+// See chunk_bytes_within().
+constexpr double kChunkUsMax = 2000;
+constexpr std::size_t kRingChunkBytesMin = 64 * 1024;
 
 Prediction best_of(const Algorithm& algorithm, int ranks, std::size_t bytes,
                    const LinkFacts& links) {
@@ -34,6 +37,12 @@ void for_each_way(const plan::PlanRequest& request, std::size_t bytes, const Lin
 }
 
 }  // namespace
+
+std::size_t chunk_bytes_within(std::size_t bytes_max, const LinkFacts& links) {
+  const double carried = links.bytes_per_us * kChunkUsMax;
+  if (!links.are_known() || carried >= static_cast<double>(bytes_max)) return bytes_max;
+  return std::min(bytes_max, std::max(static_cast<std::size_t>(carried), kRingChunkBytesMin));
+}
 
 double predict_us(const Cost& cost, const LinkFacts& links) {
   const double message_us = std::min(kMessageUs, links.latency_us);

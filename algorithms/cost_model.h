@@ -37,6 +37,11 @@ constexpr bool is_predicted(Collective collective) {
   return collective == Collective::kBroadcast || collective == Collective::kReduce;
 }
 
+/// Into what a block is cut that goes around the ranks: no more than the link carries in 2 ms, so
+/// that a rank which gets its core late holds up one chunk and not the line. At most `bytes_max`,
+/// the table's; at least 64 KiB, if that is.
+std::size_t chunk_bytes_within(std::size_t bytes_max, const LinkFacts& links);
+
 /// Of an algorithm whose cost has a path.
 double predict_us(const Cost& cost, const LinkFacts& links);
 

@@ -65,12 +65,18 @@ constexpr DefaultRow kDefaults[]{
     {Collective::kExscan, kAnyRanks, kAnySize, "linear", 0},
 };
 
+// A file says what it says.
+std::size_t chunk_bytes_of(const SelectionRow& row, const SelectionRequest& request) {
+  return row.line == 0 ? chunk_bytes_within(row.chunk_bytes, request.links) : row.chunk_bytes;
+}
+
 int chunks_for(const SelectionRow& row, const SelectionRequest& request) {
   if (row.chunk_bytes == 0) return 1;
   const std::size_t blocks =
       facts_of(request.collective).is_shared_out() ? static_cast<std::size_t>(request.ranks) : 1;
   const std::size_t block = request.bytes / blocks;
-  return static_cast<int>(std::clamp<std::size_t>(block / row.chunk_bytes, 1, kChunksMax));
+  return static_cast<int>(
+      std::clamp<std::size_t>(block / chunk_bytes_of(row, request), 1, kChunksMax));
 }
 
 plan::PlanRequest to_plan_request(const SelectionRequest& request) {
@@ -283,6 +289,9 @@ std::string SelectionTable::explain(const SelectionRequest& request, std::string
     out << "no row serves the call, and this algorithm is the first that does";
   } else if (choice->row->line == 0) {
     out << "of the default table: " << algorithms::to_text(*choice->row);
+    if (chunk_bytes_of(*choice->row, request) < choice->row->chunk_bytes) {
+      out << ", where the links between the hosts carry less in 2 ms";
+    }
   } else {
     out << "of " << (origin_.empty() ? "the table" : origin_) << ", line " << choice->row->line
         << ": " << algorithms::to_text(*choice->row);

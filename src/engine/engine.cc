@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/signals_blocked.h"
 #include "engine/callbacks.h"
+#include "engine/time_slice.h"
 
 namespace unisono {
 namespace {
@@ -167,6 +168,7 @@ template <typename IsDone>
 bool Engine::wait_until(const IsDone& is_done, TimePoint until) {
   const Waiter waiter(*this);
   Looks looks(idle());
+  ShortSlices slices;
   auto found = Contention::Who::kNobody;  // in a yield, to be noted under the lock
   while (!is_done()) {
     bool moved = false;
@@ -191,6 +193,7 @@ bool Engine::wait_until(const IsDone& is_done, TimePoint until) {
         found = idle_.yield(contention_.who());
         break;
       case Looks::Idling::kSleep:
+        slices.ask();
         std::this_thread::sleep_for(kIdleSleep);
         break;
     }

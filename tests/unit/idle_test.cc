@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
 
 #include "comm/runtime.h"
+#include "engine/time_slice.h"
 #include "tests/support/map_store.h"
 #include "unisono/helper_threads.h"
 #include "unisono/unisono.hpp"
@@ -198,6 +200,47 @@ TEST(Looks, FollowANewPlan) {
   looks.follow(sleeps);
   EXPECT_EQ(looks.idling(), Idling::kSleep);
   EXPECT_TRUE(looks.looked(false)) << "each look reads the clock";
+}
+
+constexpr Duration kShortSlice = microseconds(100);
+
+bool slices_can_be_short() { return time_slice_of(0) > kShortSlice; }
+
+TEST(ShortSlices, AreAskedForOnceAndGivenBack) {
+  const bool can_be_short = slices_can_be_short();
+  const Duration before = time_slice_of(0);
+  {
+    ShortSlices slices;
+    EXPECT_EQ(time_slice_of(0), before) << "nobody has asked";
+    slices.ask();
+    slices.ask();
+    EXPECT_EQ(time_slice_of(0), can_be_short ? kShortSlice : before);
+  }
+  EXPECT_EQ(time_slice_of(0), before);
+}
+
+// The other rank comes when this has been seen, so the wait cannot end before.
+TEST(ShortSlices, AreThoseOfARankThatSleepsBetweenLooks) {
+  if (!slices_can_be_short()) GTEST_SKIP() << "Linux 6.12 gives threads slices of their own";
+  MapStore store;
+  const Duration before = time_slice_of(0);
+  std::atomic<int> sleeper = 0;
+  std::atomic<bool> seen = false;
+  std::thread other([&] {
+    Communicator comm = join(store, "slices", 1, 2);
+    comm.barrier();
+    while (sleeper == 0) std::this_thread::yield();
+    const TimePoint until = Clock::now() + std::chrono::seconds(20);
+    while (!seen && Clock::now() < until) seen = time_slice_of(sleeper) == kShortSlice;
+    comm.barrier();
+  });
+  Communicator comm = join(store, "slices", 0, 2);
+  comm.barrier();
+  sleeper = ::gettid();
+  comm.barrier();
+  EXPECT_EQ(time_slice_of(0), before);
+  other.join();
+  EXPECT_TRUE(seen);
 }
 
 // However many jobs it is in: it waits in one of them at a time.

@@ -337,5 +337,25 @@ TEST(SelectionByLinks, SaysWhatItWeighed) {
                     HasSubstr(", binomial 11"), HasSubstr(", linear 16")));
 }
 
+// A rank that gets its core late holds up what the line carries in 2 ms, not a MiB.
+TEST(SelectionByLinks, CutsRingsIntoWhatTheLinksCarryInAMoment) {
+  const SelectionTable table = SelectionTable::defaults();
+  SelectionRequest request{
+      .collective = Collective::kAllReduce, .ranks = 4, .bytes = 16 << 20, .link = Link::kTcp};
+  EXPECT_EQ(table.choose(request, "")->chunks, 4) << "nothing is known";
+  request.links = {.latency_us = 30, .bytes_per_us = 125};
+  EXPECT_EQ(table.choose(request, "")->chunks, 16);
+  EXPECT_EQ(table.choose(request, "ring")->chunks, 16);
+  EXPECT_THAT(table.explain(request, ""), HasSubstr("in 2 ms"));
+  request.links.bytes_per_us = 12'500;
+  EXPECT_EQ(table.choose(request, "")->chunks, 4) << "a MiB goes in less";
+  EXPECT_THAT(table.explain(request, ""), testing::Not(HasSubstr("in 2 ms")));
+  request.links.bytes_per_us = 1;
+  EXPECT_EQ(table.choose(request, "")->chunks, 64) << "64 KiB at least";
+  request.links.bytes_per_us = 125;
+  const SelectionTable own = table_of("all_reduce tcp 1 any any any ring - 1048576\n");
+  EXPECT_EQ(own.choose(request, "")->chunks, 4) << "a file says what it says";
+}
+
 }  // namespace
 }  // namespace unisono::test
