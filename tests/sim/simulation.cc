@@ -13,6 +13,7 @@
 #include "rendezvous/quorum.h"
 #include "tests/sim/control_plane.h"
 #include "tests/sim/rank.h"
+#include "tests/sim/virtual_clock.h"
 
 namespace unisono::sim {
 namespace {
@@ -30,6 +31,11 @@ constexpr std::uint64_t kStepsMax = 100'000;
 constexpr Duration kSentAgain = milliseconds(400);
 constexpr Duration kWakesWithin = milliseconds(20);
 constexpr Duration kPolls = microseconds(5), kPollsSlowly = milliseconds(5);
+
+std::optional<HostMemory> memory_of(const Case& c) {
+  if (c.sharing == Sharing::kNone) return std::nullopt;
+  return std::optional<HostMemory>(std::in_place, c.sharing);
+}
 
 class Simulation {
  public:
@@ -74,7 +80,9 @@ class Simulation {
 
   const Case& c_;
   Random random_;
+  std::optional<HostMemory> memory_;
   Schedule schedule_;
+  VirtualClock clock_{schedule_};
   std::vector<Seat> seats_;
   Fabric fabric_;
   ControlPlane control_;
@@ -89,6 +97,7 @@ class Simulation {
 Simulation::Simulation(const Case& c)
     : c_(c),
       random_(c.seed),
+      memory_(memory_of(c)),
       seats_(static_cast<std::size_t>(c.ranks)),
       fabric_(
           c.network, c.ranks, random_.next(), schedule_, [this](Rank rank) { wake(rank); },
@@ -106,6 +115,7 @@ Simulation::Simulation(const Case& c)
         .c = c_,
         .schedule = schedule_,
         .fabric = fabric_,
+        .memory = memory_ ? &*memory_ : nullptr,
         .arbiter = control_.arbiter_client(rank),
         .client = control_.client(rank),
         .settle = [this, rank] { control_.settle(rank); },
