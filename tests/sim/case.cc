@@ -313,6 +313,8 @@ Case make_sharing_case(std::uint64_t seed, const Limits& limits) {
   c.sharing = random.one_in(3) ? Sharing::kThreads : Sharing::kProcesses;
   c.access = static_cast<AccessPath>(random.below(kAccessPathNames.size()));
   c.mixes_access = c.access != AccessPath::kAutomatic && random.one_in(3);
+  c.interrupted_one_in = random.one_in(4) ? 0 : 2u << random.below(7);
+  c.buffered_one_in = random.one_in(2) ? 0 : 1u << random.below(4);
   c.at_once = random.one_in(3) ? static_cast<int>(random.between(2, 4)) : 1;
   c.computes = random.of_any_scale_up_to(milliseconds(50));
   c.network = any_network(random);
@@ -540,6 +542,11 @@ std::vector<Case> smaller(const Case& c) {
     cases.push_back(c);
     cases.back().shrinks = false;
   }
+  for (unsigned Case::*each : {&Case::interrupted_one_in, &Case::buffered_one_in}) {
+    if (c.*each == 0) continue;
+    cases.push_back(c);
+    cases.back().*each = 0;
+  }
   std::erase_if(cases, [](const Case& each) { return each.operations.empty(); });
   return cases;
 }
@@ -575,9 +582,11 @@ std::string describe(const Case& c) {
       us(n.late), n.streams, n.frames_max, n.bytes_max, n.eager_bytes, n.credit_bytes,
       n.refuse_one_in, n.lend_one_in, n.partial_one_in);
   if (c.sharing != Sharing::kNone) {
-    text += fmt::format("  {} that share memory, access {}{}\n",
-                        c.sharing == Sharing::kThreads ? "threads" : "processes", name_of(c.access),
-                        c.mixes_access ? " and others" : "");
+    text += fmt::format(
+        "  {} that share memory, access {}{}; interrupted at one in {} accesses, one in {} stores "
+        "seen later\n",
+        c.sharing == Sharing::kThreads ? "threads" : "processes", name_of(c.access),
+        c.mixes_access ? " and others" : "", c.interrupted_one_in, c.buffered_one_in);
   }
   for (const Operation& operation : c.operations) text += "  " + describe(operation) + "\n";
   for (const Fault& fault : c.faults) text += "  " + text_of(fault) + "\n";

@@ -90,9 +90,12 @@ struct Case {
   Sharing sharing = Sharing::kNone;
   AccessPath access = AccessPath::kAutomatic;  ///< of rank 0's large buffers
   bool mixes_access = false;                   ///< the others let theirs be read in other ways
-  std::chrono::milliseconds silence{0};        ///< UNISONO_SILENCE; 0: never
-  bool shrinks = true;                         ///< survivors go on
-  bool takes_turns = false;                    ///< a rank calls in one communicator at a time
+  unsigned interrupted_one_in =
+      0;                         ///< accesses of native code, of which a rank is interrupted at one
+  unsigned buffered_one_in = 0;  ///< stores of native code, of which one is seen later
+  std::chrono::milliseconds silence{0};  ///< UNISONO_SILENCE; 0: never
+  bool shrinks = true;                   ///< survivors go on
+  bool takes_turns = false;              ///< a rank calls in one communicator at a time
 };
 
 struct Limits {
