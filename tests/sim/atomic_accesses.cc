@@ -33,6 +33,7 @@ void store(volatile T* to, T value, int order) {
   rank->on_access();
   rank->store(to, &value, sizeof value);
   if (order == kSeqCst) rank->flush();
+  rank->on_access();  // what is written afterwards is late
 }
 
 // All that it has stored is seen before what it changes.

@@ -278,7 +278,23 @@ void with_less(const Case& c, std::vector<T> Case::*list, std::vector<Case>* cas
   }
 }
 
-// Of processes one may die alone.
+// A stopped arbiter is missed by its silence alone. Some that stop are missed.
+void choose_silence(Random& random, Case* c) {
+  const auto may_hold_it = [&](const Fault& fault) {
+    return fault.rank <= (c->faults.size() > 1 ? rendezvous::kStandbys * kRanksOfHost : 0);
+  };
+  for (const Fault& fault : c->faults) {
+    const bool stops = fault.kind == Fault::Kind::kStop && fault.is_for_ever();
+    if (stops && may_hold_it(fault)) c->silence = milliseconds(3000);
+  }
+  for (Fault& fault : c->faults) {
+    const bool stops = fault.kind == Fault::Kind::kStop && !fault.is_for_ever();
+    if (stops && c->silence.count() > 0 && random.one_in(4)) {
+      fault.lasts = c->silence + seconds(1) + random.up_to(seconds(5));
+    }
+  }
+}
+
 Fault any_fault_on_host(Random& random, const Case& c) {
   Fault fault;
   fault.rank = static_cast<Rank>(random.below(static_cast<std::uint64_t>(c.ranks)));
@@ -343,10 +359,7 @@ Case make_sharing_case(std::uint64_t seed, const Limits& limits) {
   for (std::uint64_t faults = random.between(1, 2); faults > 0; --faults) {
     c.faults.push_back(any_fault_on_host(random, c));
   }
-  for (const Fault& fault : c.faults) {
-    // A stopped arbiter is missed by its silence alone.
-    if (fault.kind == Fault::Kind::kStop && fault.is_for_ever()) c.silence = milliseconds(3000);
-  }
+  choose_silence(random, &c);
   return c;
 }
 
@@ -408,20 +421,7 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
                         .rank = static_cast<Rank>(random.below(2)),
                         .at = c.faults.front().at + random.of_any_scale_up_to(milliseconds(600))});
   }
-  // A stopped arbiter is missed by its silence alone.
-  const auto may_hold_it = [&](const Fault& fault) {
-    return fault.rank <= (c.faults.size() > 1 ? rendezvous::kStandbys * kRanksOfHost : 0);
-  };
-  for (const Fault& fault : c.faults) {
-    const bool stops = fault.kind == Fault::Kind::kStop && fault.is_for_ever();
-    if (stops && may_hold_it(fault)) c.silence = milliseconds(3000);
-  }
-  for (Fault& fault : c.faults) {
-    const bool stops = fault.kind == Fault::Kind::kStop && !fault.is_for_ever();
-    if (stops && c.silence.count() > 0 && random.one_in(4)) {
-      fault.lasts = c.silence + seconds(1) + random.up_to(seconds(5));
-    }
-  }
+  choose_silence(random, &c);
   return c;
 }
 

@@ -11,10 +11,14 @@
 #include <deque>
 #include <functional>
 
+#include "base/sanitizers.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/random.h"
 
 namespace unisono::sim {
+
+/// Whether accesses are heard of at all: not in a sanitizer's program, which knows one stack alone.
+inline constexpr bool kHearsAccesses = !UNISONO_ADDRESS_SANITIZER && !UNISONO_THREAD_SANITIZER;
 
 /// Of one rank.
 class Interleaving {

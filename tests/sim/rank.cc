@@ -169,7 +169,9 @@ void SimulatedRank::look_at_memory() {
     looks_every_ = kLooksEveryMin;
     return;
   }
-  around_.wake_in(random_.up_to(looks_every_));
+  if (now() < next_look_) return;
+  next_look_ = now() + random_.up_to(looks_every_);
+  around_.wake_in(next_look_ - now());
   looks_every_ = std::min<Duration>(looks_every_ * 2, kLooksEveryMax);
 }
 

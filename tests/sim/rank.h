@@ -148,6 +148,7 @@ class SimulatedRank final : private WatchedJob {
   std::optional<Drain> drain_;
   TimePoint next_tend_{};
   Duration tend_every_{};
+  TimePoint next_look_{};
   Duration looks_every_{};  // at shared memory, while a native call runs
 };
 

@@ -132,7 +132,7 @@ Simulation::Simulation(const Case& c)
                     rank](Duration wait) { schedule_.in(wait, [this, rank] { wake(rank); }); },
         .accuse = [this](const std::string& what) { accuse(what); }};
     seat(rank).rank = std::make_unique<SimulatedRank>(rank, std::move(around), random_.next());
-    if (c.interrupted_one_in > 0) {
+    if (kHearsAccesses && c.interrupted_one_in > 0) {
       seat(rank).interleaving =
           std::make_unique<Interleaving>(random_.next(), c.interrupted_one_in, c.buffered_one_in);
     }
@@ -146,7 +146,8 @@ Simulation::Simulation(const Case& c)
 void Simulation::inject(const Fault& fault) {
   Seat& its = seat(fault.rank);
   // Threads of one process do not stop apart in the middle of what others wait for.
-  if (c_.sharing == Sharing::kThreads && fault.is_for_ever() && its.is_interrupted()) {
+  const bool halts = fault.kind == Fault::Kind::kCrash || fault.kind == Fault::Kind::kStop;
+  if (c_.sharing == Sharing::kThreads && halts && its.is_interrupted()) {
     const Duration wait = std::max<Duration>(its.runs_again - schedule_.now(), kPolls);
     return schedule_.in(wait, [this, fault] { inject(fault); });
   }
