@@ -6,6 +6,7 @@
 #include <array>
 
 #include "algorithms/algorithm.h"
+#include "base/collective.h"
 #include "rendezvous/standby.h"
 #include "tests/sim/random.h"
 
@@ -54,7 +55,7 @@ plan::PlanRequest request_of(const Operation& operation, int ranks) {
 }
 
 bool can_run(const Operation& operation, int ranks) {
-  if (!operation.is_collective()) return true;
+  if (!operation.is_collective() || operation.is_native()) return true;
   const algorithms::Algorithm* const algorithm =
       algorithms::find(operation.what.collective, operation.what.options.algorithm);
   return algorithm != nullptr && algorithm->refuses(request_of(operation, ranks)).empty();
@@ -73,9 +74,23 @@ bool has_few_steps(const Operation& operation, int ranks) {
 std::size_t any_count(Random& random, const Case& c, bool has_blocks) {
   std::size_t most = kElementsMax / static_cast<std::size_t>(c.ranks);
   if (!has_blocks) most = kElementsMax / 8;
-  if (random.one_in(kLongOneIn) && c.ranks <= 8) most = 300'000 / (has_blocks ? 8 : 1);
+  const std::uint64_t long_one_in = c.sharing == Sharing::kNone ? kLongOneIn : kLongOneIn / 4;
+  if (random.one_in(long_one_in) && c.ranks <= 8) most = 300'000 / (has_blocks ? 8 : 1);
   for (std::uint64_t times = random.below(8); times > 0; --times) most /= 3;
   return random.below(most + 1);
+}
+
+// All buffers of a collective: its type, its length, where they lie.
+void choose_buffers(Random& random, const Case& c, Operation* operation) {
+  test::CollectiveCase& what = operation->what;
+  what.type = any_type(random, c.ranks);
+  what.op = any_op(random, what.type, what.collective, c.ranks);
+  const bool has_blocks = !test::reduces(what.collective) || test::has_counts(what.collective) ||
+                          what.collective == Collective::kReduceScatter;
+  what.count = any_count(random, c, has_blocks && what.collective != Collective::kBroadcast);
+  what.in_place = random.one_in(3) && what.collective != Collective::kAllToAllV;
+  what.displaced = random.one_in(2) && what.collective != Collective::kReduceScatterV;
+  what.skew = random.one_in(4) ? random.below(8) : 0;
 }
 
 Operation any_operation(Random& random, const Case& c) {
@@ -90,14 +105,22 @@ Operation any_operation(Random& random, const Case& c) {
     what.root = static_cast<Rank>(random.below(static_cast<std::uint64_t>(c.ranks)));
     operation.chunks = static_cast<int>(1 + random.below(1 + random.below(6)));
   } while (!can_run(operation, c.ranks) || !has_few_steps(operation, c.ranks));
-  what.type = any_type(random, c.ranks);
-  what.op = any_op(random, what.type, what.collective, c.ranks);
-  const bool has_blocks = !test::reduces(what.collective) || test::has_counts(what.collective) ||
-                          what.collective == Collective::kReduceScatter;
-  what.count = any_count(random, c, has_blocks && what.collective != Collective::kBroadcast);
-  what.in_place = random.one_in(3) && what.collective != Collective::kAllToAllV;
-  what.displaced = random.one_in(2) && what.collective != Collective::kReduceScatterV;
-  what.skew = random.one_in(4) ? random.below(8) : 0;
+  choose_buffers(random, c, &operation);
+  return operation;
+}
+
+Operation any_native_operation(Random& random, const Case& c) {
+  Operation operation;
+  test::CollectiveCase& what = operation.what;
+  do {
+    what.collective = static_cast<Collective>(random.below(kCollectiveCount));
+  } while (!facts_of(what.collective).is_collective());
+  what.options.algorithm = "native";
+  what.options.order = random.one_in(4) ? Order::kCanonical : Order::kAny;
+  what.root = static_cast<Rank>(random.below(static_cast<std::uint64_t>(c.ranks)));
+  operation.blocks = random.one_in(2);
+  operation.in_heap = random.one_in(4);
+  choose_buffers(random, c, &operation);
   return operation;
 }
 
@@ -255,9 +278,102 @@ void with_less(const Case& c, std::vector<T> Case::*list, std::vector<Case>* cas
   }
 }
 
+// A stopped arbiter is missed by its silence alone. Some that stop are missed.
+void choose_silence(Random& random, Case* c) {
+  const auto may_hold_it = [&](const Fault& fault) {
+    return fault.rank <= (c->faults.size() > 1 ? rendezvous::kStandbys * kRanksOfHost : 0);
+  };
+  for (const Fault& fault : c->faults) {
+    const bool stops = fault.kind == Fault::Kind::kStop && fault.is_for_ever();
+    if (stops && may_hold_it(fault)) c->silence = milliseconds(3000);
+  }
+  for (Fault& fault : c->faults) {
+    const bool stops = fault.kind == Fault::Kind::kStop && !fault.is_for_ever();
+    if (stops && c->silence.count() > 0 && random.one_in(4)) {
+      fault.lasts = c->silence + seconds(1) + random.up_to(seconds(5));
+    }
+  }
+}
+
+Fault any_fault_on_host(Random& random, const Case& c) {
+  Fault fault;
+  fault.rank = static_cast<Rank>(random.below(static_cast<std::uint64_t>(c.ranks)));
+  fault.at = random.of_any_scale_up_to(milliseconds(random.one_in(3) ? 3000 : 60));
+  switch (random.below(7)) {
+    case 0:
+      fault.kind = Fault::Kind::kSlow;
+      break;
+    case 1:
+      fault.kind = Fault::Kind::kPause;
+      fault.lasts = random.of_any_scale_up_to(seconds(6));
+      break;
+    case 2:
+    case 3:
+      fault.kind = Fault::Kind::kStop;
+      if (!random.one_in(3)) fault.lasts = random.of_any_scale_up_to(milliseconds(900));
+      break;
+    default:
+      fault.kind = Fault::Kind::kCrash;
+  }
+  return fault;
+}
+
+// A job on one host.
+Case make_sharing_case(std::uint64_t seed, const Limits& limits) {
+  Random random(seed);
+  Case c;
+  c.seed = seed;
+  const auto least = static_cast<std::uint64_t>(limits.ranks_min);
+  const auto most = static_cast<std::uint64_t>(std::min(limits.ranks_max, kSharingRanksMax));
+  c.ranks = static_cast<int>(random.between(least, random.between(least, most)));
+  c.sharing = random.one_in(3) ? Sharing::kThreads : Sharing::kProcesses;
+  c.access = static_cast<AccessPath>(random.below(kAccessPathNames.size()));
+  c.mixes_access = c.access != AccessPath::kAutomatic && random.one_in(3);
+  c.interrupted_one_in = random.one_in(4) ? 0 : 2u << random.below(7);
+  c.buffered_one_in = random.one_in(2) ? 0 : 1u << random.below(4);
+  c.at_once = random.one_in(3) ? static_cast<int>(random.between(2, 4)) : 1;
+  c.computes = random.of_any_scale_up_to(milliseconds(50));
+  c.network = any_network(random);
+  for (std::uint64_t left = random.between(1, 10); left > 0; --left) {
+    c.operations.push_back(random.one_in(8) ? any_exchange(random, c)
+                                            : any_native_operation(random, c));
+    // The same call again is made in a shorter way.
+    const std::uint64_t times = random.one_in(4) ? random.between(1, 6) : 0;
+    for (std::uint64_t i = 0; i < times; ++i) c.operations.push_back(c.operations.back());
+  }
+  if (random.one_in(6)) {
+    c.takes_turns = random.one_in(2);
+    const auto at = static_cast<std::ptrdiff_t>(random.below(c.operations.size()));
+    c.operations.insert(c.operations.begin() + at, any_split(random));
+  }
+  if (!limits.with_faults || random.one_in(3)) return c;
+  if (random.one_in(6)) {
+    c.faults.push_back(
+        {.kind = Fault::Kind::kDiffers,
+         .rank = static_cast<Rank>(random.below(static_cast<std::uint64_t>(c.ranks))),
+         .call = random.below(c.operations.size())});
+    return c;
+  }
+  c.silence = random.one_in(2) ? milliseconds(3000) : milliseconds(0);
+  c.shrinks = !random.one_in(4);
+  for (std::uint64_t faults = random.between(1, 2); faults > 0; --faults) {
+    c.faults.push_back(any_fault_on_host(random, c));
+  }
+  choose_silence(random, &c);
+  return c;
+}
+
 }  // namespace
 
+AccessPath access_of(const Case& c, Rank rank) {
+  if (!c.mixes_access) return c.access;
+  // Those that are chosen, not found by trial.
+  const auto chosen = static_cast<int>(kAccessPathNames.size()) - 1;
+  return static_cast<AccessPath>(1 + (static_cast<int>(c.access) - 1 + rank) % chosen);
+}
+
 Case make_case(std::uint64_t seed, const Limits& limits) {
+  if (limits.shares_memory) return make_sharing_case(seed, limits);
   Random random(seed);
   Case c;
   c.seed = seed;
@@ -305,20 +421,7 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
                         .rank = static_cast<Rank>(random.below(2)),
                         .at = c.faults.front().at + random.of_any_scale_up_to(milliseconds(600))});
   }
-  // A stopped arbiter is missed by its silence alone.
-  const auto may_hold_it = [&](const Fault& fault) {
-    return fault.rank <= (c.faults.size() > 1 ? rendezvous::kStandbys * kRanksOfHost : 0);
-  };
-  for (const Fault& fault : c.faults) {
-    const bool stops = fault.kind == Fault::Kind::kStop && fault.is_for_ever();
-    if (stops && may_hold_it(fault)) c.silence = milliseconds(3000);
-  }
-  for (Fault& fault : c.faults) {
-    const bool stops = fault.kind == Fault::Kind::kStop && !fault.is_for_ever();
-    if (stops && c.silence.count() > 0 && random.one_in(4)) {
-      fault.lasts = c.silence + seconds(1) + random.up_to(seconds(5));
-    }
-  }
+  choose_silence(random, &c);
   return c;
 }
 
@@ -363,15 +466,16 @@ std::vector<Operation> calls_of(const Case& c, Rank rank) {
     if (fault.kind != Fault::Kind::kDiffers || fault.rank != rank) continue;
     if (fault.call >= calls.size() || !calls[fault.call].is_collective()) continue;
     Operation& call = calls[fault.call];
+    const bool is_native = call.is_native();
     call.differs = true;
     if (test::has_counts(call.what.collective)) {
       // Where counts differ nobody can tell whose are right.
       call.what = {};
-      call.what.options.algorithm = "dissemination";
+      call.what.options.algorithm = is_native ? "native" : "dissemination";
     } else if (call.what.collective == Collective::kBarrier) {
       call.what = {};
       call.what.collective = Collective::kAllGather;
-      call.what.options.algorithm = "ring";
+      call.what.options.algorithm = is_native ? "native" : "ring";
     } else {
       ++call.what.count;
     }
@@ -442,12 +546,21 @@ std::vector<Case> smaller(const Case& c) {
     cases.push_back(c);
     cases.back().shrinks = false;
   }
+  for (unsigned Case::*each : {&Case::interrupted_one_in, &Case::buffered_one_in}) {
+    if (c.*each == 0) continue;
+    cases.push_back(c);
+    cases.back().*each = 0;
+  }
   std::erase_if(cases, [](const Case& each) { return each.operations.empty(); });
   return cases;
 }
 
 std::string describe(const Operation& operation) {
   if (operation.is_split()) return fmt::format("a split into up to {} parts", operation.parts);
+  if (operation.is_native()) {
+    return fmt::format("{}{}{}", test::describe(operation.what),
+                       operation.blocks ? ", blocking" : "", operation.in_heap ? ", in heap" : "");
+  }
   if (!operation.is_exchange()) {
     return fmt::format("{}, {} chunks", test::describe(operation.what), operation.chunks);
   }
@@ -472,6 +585,13 @@ std::string describe(const Case& c) {
       c.takes_turns ? ", takes turns" : "", us(n.delay_min), us(n.delay_max), n.late_one_in,
       us(n.late), n.streams, n.frames_max, n.bytes_max, n.eager_bytes, n.credit_bytes,
       n.refuse_one_in, n.lend_one_in, n.partial_one_in);
+  if (c.sharing != Sharing::kNone) {
+    text += fmt::format(
+        "  {} that share memory, access {}{}; interrupted at one in {} accesses, one in {} stores "
+        "seen later\n",
+        c.sharing == Sharing::kThreads ? "threads" : "processes", name_of(c.access),
+        c.mixes_access ? " and others" : "", c.interrupted_one_in, c.buffered_one_in);
+  }
   for (const Operation& operation : c.operations) text += "  " + describe(operation) + "\n";
   for (const Fault& fault : c.faults) text += "  " + text_of(fault) + "\n";
   return text;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/access_path.h"
 #include "base/clock.h"
 #include "tests/collective/collective_case.h"
 #include "tests/sim/messages.h"
@@ -37,11 +38,14 @@ struct Operation {
   int parts = 0;              ///< a split into so many at most; 0: none
   std::uint64_t colors = 0;   ///< of a split: the seed of who goes where
   int chunks = 1;             ///< of a block
+  bool blocks = false;        ///< of a native call: it is a blocking one
+  bool in_heap = false;       ///< of a native call: the buffers are of unisono::allocate()
   bool differs = false;       ///< from what the others call: there is no right result
 
   bool is_exchange() const { return exchange.messages > 0; }
   bool is_split() const { return parts > 0; }
   bool is_collective() const { return !is_exchange() && !is_split(); }
+  bool is_native() const { return is_collective() && what.options.algorithm == "native"; }
 };
 
 struct Fault {
@@ -71,6 +75,10 @@ inline constexpr std::size_t kFaultKinds = 8;
 /// Ranks 0 and 1, 2 and 3, ... are processes of one host.
 inline constexpr Rank kRanksOfHost = 2;
 
+/// Whether the ranks are on one host and share memory, and what they are then.
+enum class Sharing : std::uint8_t { kNone, kProcesses, kThreads };
+inline constexpr int kSharingRanksMax = 16;
+
 struct Case {
   std::uint64_t seed = 1;  ///< of what happens when
   int ranks = 2;
@@ -79,6 +87,12 @@ struct Case {
   std::vector<Operation> operations;
   std::vector<Fault> faults;
   Network network;
+  Sharing sharing = Sharing::kNone;
+  AccessPath access = AccessPath::kAutomatic;  ///< of rank 0's large buffers
+  bool mixes_access = false;                   ///< the others let theirs be read in other ways
+  unsigned interrupted_one_in =
+      0;                         ///< accesses of native code, of which a rank is interrupted at one
+  unsigned buffered_one_in = 0;  ///< stores of native code, of which one is seen later
   std::chrono::milliseconds silence{0};  ///< UNISONO_SILENCE; 0: never
   bool shrinks = true;                   ///< survivors go on
   bool takes_turns = false;              ///< a rank calls in one communicator at a time
@@ -87,6 +101,7 @@ struct Case {
 struct Limits {
   int ranks_min = 2, ranks_max = 64;
   bool with_faults = true;
+  bool shares_memory = false;  ///< all do, of kSharingRanksMax at most
 };
 
 Case make_case(std::uint64_t seed, const Limits& limits = {});
@@ -102,6 +117,8 @@ std::set<Rank> culprits(const Case& c);
 std::vector<Operation> calls_of(const Case& c, Rank rank);
 /// Survivors are told apart from a rank that is stopped for ever by its silence alone.
 bool can_shrink(const Case& c);
+/// UNISONO_ACCESS of a rank.
+AccessPath access_of(const Case& c, Rank rank);
 /// Only what can run: operations that their algorithm accepts with so many ranks, faults of ranks
 /// that exist.
 Case adapted_to(Case c, int ranks);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 
 #include "backend/call_check.h"
@@ -11,22 +12,53 @@ namespace {
 
 constexpr std::byte kReused{0x3c};
 
-CallSelection::Circumstances circumstances(int ranks) {
+CallSelection::Circumstances circumstances(int ranks, const Case& c, Rank world_rank) {
   static const algorithms::SelectionTable table = algorithms::SelectionTable::defaults();
   static const CallSelection::Hints hints;
   static const algorithms::LinkFacts links;
   return {.table = table,
           .hints = hints,
           .ranks = ranks,
-          .link = algorithms::Link::kTcp,
-          .links = links};
+          .link = c.sharing == Sharing::kNone ? algorithms::Link::kTcp : algorithms::Link::kShm,
+          .shared_memory = c.sharing != Sharing::kNone,
+          .links = links,
+          .access = access_of(c, world_rank)};
 }
 
 Rank place_of(Rank world_rank, const std::vector<Rank>& members) {
   return static_cast<Rank>(std::find(members.begin(), members.end(), world_rank) - members.begin());
 }
 
+std::unique_ptr<native::Group> group_of(HostMemory* memory, std::uint32_t id,
+                                        const std::vector<Rank>& members, Rank world_rank) {
+  return memory == nullptr ? nullptr : memory->open(id, members, world_rank);
+}
+
 }  // namespace
+
+std::byte* CallMemory::take(std::size_t bytes) {
+  std::byte* block = nullptr;
+  if (heap_ == nullptr) {
+    block = new std::byte[bytes]();
+  } else if (const Result<void*> allocated = heap_->allocate(std::max<std::size_t>(bytes, 1))) {
+    block = static_cast<std::byte*>(*allocated);
+  } else {
+    throw std::runtime_error(allocated.error().message());
+  }
+  blocks_.emplace_back(block, bytes);
+  return block;
+}
+
+void CallMemory::clear() {
+  for (const std::span<std::byte> block : blocks_) {
+    if (heap_ == nullptr) {
+      delete[] block.data();
+    } else {
+      static_cast<void>(heap_->release(block.data()));
+    }
+  }
+  blocks_.clear();
+}
 
 void CallMemory::write(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::memcpy(to, from, bytes);
@@ -37,11 +69,11 @@ void CallMemory::read(std::byte* to, const std::byte* from, std::size_t bytes) {
 }
 
 void CallMemory::reuse() {
-  for (std::vector<std::byte>& block : blocks_) std::fill(block.begin(), block.end(), kReused);
+  for (const std::span<std::byte> block : blocks_) std::fill(block.begin(), block.end(), kReused);
 }
 
 bool CallMemory::is_as_left() const {
-  return std::all_of(blocks_.begin(), blocks_.end(), [](const std::vector<std::byte>& block) {
+  return std::all_of(blocks_.begin(), blocks_.end(), [](const std::span<std::byte> block) {
     return std::all_of(block.begin(), block.end(), [](std::byte b) { return b == kReused; });
   });
 }
@@ -56,7 +88,8 @@ SimulatedCommunicator::SimulatedCommunicator(std::uint32_t id, std::vector<Rank>
                            .arbiter = around.arbiter,
                            .job = around.job},
                           Members(id, members, place_of(world_rank, members)),
-                          circumstances(static_cast<int>(members.size())), nullptr),
+                          circumstances(static_cast<int>(members.size()), c, world_rank),
+                          group_of(around.memory, id, members, world_rank)),
       surroundings_(around),
       computes_(c.computes),
       random_(seed),
@@ -95,10 +128,15 @@ void SimulatedCommunicator::start_calls(const std::function<bool()>& may_begin) 
 void SimulatedCommunicator::start_call(const PlannedCall& call) {
   const Operation& operation = operations_[call.operation];
   if (operation.is_split()) return begin_split(operation);
-  running_.push_back(std::make_unique<Running>(Running{.what = call}));
+  shm::SharedSegment* const heap =
+      operation.in_heap ? &surroundings_.memory->of(members().world_rank(rank())) : nullptr;
+  running_.push_back(std::make_unique<Running>(Running{call, std::make_unique<CallMemory>(heap)}));
   Running& running = *running_.back();
   if (!call.message) {
-    running.part = test::make_part(operation.what, rank(), size(), running.memory.get());
+    test::CollectiveCase what = operation.what;
+    // Only a call without a hint may go the short way.
+    if (operation.blocks) what.options.algorithm = {};
+    running.part = test::make_part(what, rank(), size(), running.memory.get());
     return start_collective(running);
   }
   auto part = std::make_unique<MessagePart>(operation.what, operation.exchange, *call.message,
@@ -112,11 +150,42 @@ void SimulatedCommunicator::start_call(const PlannedCall& call) {
 void SimulatedCommunicator::start_collective(Running& running) {
   const Operation& operation = operations_[running.what.operation];
   HostBackends::Checked checked;
+  if (operation.is_native()) {
+    if (!operation.blocks || !begin_blocking(running, &checked)) start(running, checked);
+    return;
+  }
   algorithms::Choice choice;
   choice.algorithm = algorithms::find(operation.what.collective, operation.what.options.algorithm);
   choice.chunks = operation.chunks;
   checked.choice = choice;
   start(running, checked);
+}
+
+// As CommunicatorState::try_run(). False where the call has not begun.
+bool SimulatedCommunicator::begin_blocking(Running& running, HostBackends::Checked* checked) {
+  const Call& call = running.part->call();
+  Status failure;
+  switch (host_.try_run(call, checked, &failure)) {
+    case Tried::kNotBegun:
+      return false;
+    case Tried::kOver:
+      judge(running, Status());
+      return true;
+    case Tried::kRefused:
+      surroundings_.accuse(call_text(running.what) + " is refused: " + failure.message());
+      return true;
+    case Tried::kFailed:
+      fail(naming_rank(failure), Tell::kEveryone);
+      judge(running, this->failure());
+      given_back_.push_back(std::move(running.memory));
+      return true;
+    case Tried::kGoesOn:
+      break;
+  }
+  detail::RequestState& request = prepare(call);
+  running.request = note_begun(request, host_.go_on(request));
+  surroundings_.engine.start(request);
+  return true;
 }
 
 void SimulatedCommunicator::start_message(Running& running) {
@@ -255,6 +324,7 @@ void SimulatedCommunicator::drop_ended() {
 void SimulatedCommunicator::on_failing(const Status& cause) {
   if (cause.code() == ErrorCode::kProtocol) surroundings_.accuse(whereabouts());
   if (is_splitting()) fail_part(splitting_->agreed.id, cause);
+  WatchedCommunicator::on_failing(cause);
   surroundings_.on_failed(*this, cause);
 }
 
@@ -262,6 +332,7 @@ void SimulatedCommunicator::close() {
   if (closed()) return;
   close_here();
   drop_ended();
+  host_.shared_memory().close();
 }
 
 std::string SimulatedCommunicator::call_text(const PlannedCall& call) const {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "comm/part.h"
 #include "comm/watched_communicator.h"
 #include "tests/sim/case.h"
+#include "tests/sim/host_memory.h"
 #include "tests/sim/random.h"
 #include "tests/sim/schedule.h"
 
@@ -23,8 +25,13 @@ namespace unisono::sim {
 /// Memory of one call's buffers. Once they are the caller's again nobody may touch them.
 class CallMemory final : public test::CaseMemory {
  public:
-  std::byte* take(std::size_t bytes) override { return blocks_.emplace_back(bytes).data(); }
-  void clear() override { blocks_.clear(); }
+  /// Of a heap that others read, or of the rank alone.
+  explicit CallMemory(shm::SharedSegment* heap = nullptr) : heap_(heap) {}
+  ~CallMemory() override { clear(); }
+  CallMemory(const CallMemory&) = delete;
+
+  std::byte* take(std::size_t bytes) override;
+  void clear() override;
   void write(std::byte* to, const std::byte* from, std::size_t bytes) override;
   void read(std::byte* to, const std::byte* from, std::size_t bytes) override;
   /// The caller writes something else there, ...
@@ -33,7 +40,8 @@ class CallMemory final : public test::CaseMemory {
   bool is_as_left() const;
 
  private:
-  std::vector<std::vector<std::byte>> blocks_;
+  shm::SharedSegment* const heap_;
+  std::vector<std::span<std::byte>> blocks_;
 };
 
 class SimulatedCommunicator final : public detail::WatchedCommunicator {
@@ -45,6 +53,7 @@ class SimulatedCommunicator final : public detail::WatchedCommunicator {
     WatchedJob& job;
     JobNews& news;
     ArbiterClient& arbiter;
+    HostMemory* memory;  ///< null: ranks share none
     std::function<void(SimulatedCommunicator&, const Status&)> on_failed;
     std::function<std::uint32_t()> take_id;  ///< for a communicator that this rank names
     /// It was split: world ranks `members` are this rank's part, by this number.
@@ -64,6 +73,10 @@ class SimulatedCommunicator final : public detail::WatchedCommunicator {
   void start_calls(const std::function<bool()>& may_begin = [] { return true; });
   void close();
 
+  /// A native call runs, in which nobody is woken: it is looked at.
+  bool watches_memory() const {
+    return native() != nullptr && !host().shared_memory().is_idle() && usable().ok();
+  }
   bool is_running() const { return !running_.empty() || (is_splitting() && usable().ok()); }
   /// The number of the operation that it calls next.
   std::size_t next_operation() const {
@@ -88,7 +101,7 @@ class SimulatedCommunicator final : public detail::WatchedCommunicator {
   };
   struct Running {
     PlannedCall what;
-    std::unique_ptr<CallMemory> memory = std::make_unique<CallMemory>();
+    std::unique_ptr<CallMemory> memory;
     std::unique_ptr<test::CasePart> part = {};
     MessagePart* message = nullptr;  ///< the part, where it is one
     detail::RequestState* request = nullptr;
@@ -115,6 +128,7 @@ class SimulatedCommunicator final : public detail::WatchedCommunicator {
 
   void start_call(const PlannedCall& call);
   void start_collective(Running& running);
+  bool begin_blocking(Running& running, HostBackends::Checked* checked);
   void start_message(Running& running);
   void start(Running& running, const HostBackends::Checked& checked);
   bool is_splitting() const { return splitting_ != nullptr; }

@@ -11,6 +11,7 @@ namespace unisono::sim {
 namespace {
 
 using rendezvous::Survivor;
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -19,6 +20,7 @@ constexpr milliseconds kCallTimeout{10'000};
 constexpr milliseconds kPatience{4'000};  // of who shrinks
 // A rank that has not gone on stays until the others can have heard of it.
 constexpr Duration kStaysAfterFailure = seconds(5);
+constexpr Duration kLooksEveryMin = microseconds(1), kLooksEveryMax = milliseconds(20);
 constexpr Duration kTendEveryMin = milliseconds(1), kTendEveryMax = milliseconds(50);
 // As often a job goes on with its survivors.
 constexpr std::size_t kShrinksMax = 3;
@@ -73,6 +75,7 @@ SimulatedCommunicator& SimulatedRank::make_communicator(std::uint32_t id, std::v
       .job = *this,
       .news = news_,
       .arbiter = around_.arbiter,
+      .memory = around_.memory,
       .on_failed = [this](SimulatedCommunicator& failed,
                           const Status& cause) { note_failure(failed, cause); },
       .take_id = [this] { return communicator_id(next_number_++, rank_, around_.c.ranks); },
@@ -155,6 +158,21 @@ void SimulatedRank::look_around() {
     next_tend_ = now() + tend_every_;
   }
   if (runs || state_ == State::kCalling) around_.wake_in(next_tend_ - now());
+  look_at_memory();
+}
+
+// The longer a call takes, the more rarely.
+void SimulatedRank::look_at_memory() {
+  const bool watches = std::any_of(communicators_.begin(), communicators_.end(),
+                                   [](const auto& each) { return each->watches_memory(); });
+  if (!watches) {
+    looks_every_ = kLooksEveryMin;
+    return;
+  }
+  if (now() < next_look_) return;
+  next_look_ = now() + random_.up_to(looks_every_);
+  around_.wake_in(next_look_ - now());
+  looks_every_ = std::min<Duration>(looks_every_ * 2, kLooksEveryMax);
 }
 
 void SimulatedRank::note_failure(const SimulatedCommunicator& communicator, const Status& cause) {

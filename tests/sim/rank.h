@@ -27,6 +27,7 @@ class SimulatedRank final : private WatchedJob {
     const Case& c;
     Schedule& schedule;
     Fabric& fabric;
+    HostMemory* memory;  ///< null: ranks share none
     ArbiterClient& arbiter;
     const ControlClient& client;   ///< under it
     std::function<void()> settle;  ///< after it was used
@@ -90,6 +91,7 @@ class SimulatedRank final : private WatchedJob {
   };
 
   void look_around();
+  void look_at_memory();
   void call();
   void add_part(std::uint32_t id, std::vector<Rank> members);
   bool are_parts_settled() const;
@@ -146,6 +148,8 @@ class SimulatedRank final : private WatchedJob {
   std::optional<Drain> drain_;
   TimePoint next_tend_{};
   Duration tend_every_{};
+  TimePoint next_look_{};
+  Duration looks_every_{};  // at shared memory, while a native call runs
 };
 
 }  // namespace unisono::sim

@@ -120,7 +120,7 @@ int main_with(int argc, char** argv) {
   Options options;
   std::uint64_t seed = 0;
   std::string ranks;
-  bool no_faults = false;
+  bool no_faults = false, shares_memory = false;
   CLI::App app("Simulates jobs in virtual time; each seed is one job.");
   app.add_option("--first", options.first, "the first seed");
   app.add_option("--seeds", options.seeds, "how many");
@@ -129,6 +129,7 @@ int main_with(int argc, char** argv) {
   app.add_option("--ranks", ranks, "N, or LEAST:MOST");
   app.add_option("--failures", options.failures_max, "ends after so many wrong seeds");
   app.add_flag("--no-faults", no_faults, "nothing breaks");
+  app.add_flag("--shared-memory", shares_memory, "ranks are on one host, 16 at most");
   app.add_flag("--show", options.shows, "says what each seed is");
   CLI11_PARSE(app, argc, argv);
   if (seed != 0) {
@@ -137,6 +138,7 @@ int main_with(int argc, char** argv) {
     options.shows = true;
   }
   options.limits.with_faults = !no_faults;
+  options.limits.shares_memory = shares_memory;
   if (!ranks.empty()) {
     const std::size_t colon = ranks.find(':');
     options.limits.ranks_min = std::stoi(ranks);

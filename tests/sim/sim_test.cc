@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "tests/sim/search.h"
 
@@ -16,11 +18,14 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 TEST(Simulation, RunsASeedTheSameWayEachTime) {
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    const Outcome once = run(make_case(seed)), again = run(make_case(seed));
-    EXPECT_EQ(once.steps, again.steps) << "seed " << seed;
-    EXPECT_EQ(once.took, again.took) << "seed " << seed;
-    EXPECT_EQ(once.calls_done, again.calls_done) << "seed " << seed;
+  for (const bool shares_memory : {false, true}) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      const Case c = make_case(seed, {.shares_memory = shares_memory});
+      const Outcome once = run(c), again = run(c);
+      EXPECT_EQ(once.steps, again.steps) << "seed " << seed;
+      EXPECT_EQ(once.took, again.took) << "seed " << seed;
+      EXPECT_EQ(once.calls_done, again.calls_done) << "seed " << seed;
+    }
   }
 }
 
@@ -33,8 +38,9 @@ TEST(Simulation, MakesEveryKindOfFault) {
 }
 
 TEST(Simulation, EndsWithoutFailureWhereNothingBreaks) {
-  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
-    const Case c = make_case(seed, {.ranks_max = 8, .with_faults = false});
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    const Case c =
+        make_case(seed, {.ranks_max = 8, .with_faults = false, .shares_memory = seed % 2 == 0});
     const Outcome outcome = run(c);
     EXPECT_THAT(outcome.wrong, IsEmpty());
     const auto collectives =
@@ -45,6 +51,38 @@ TEST(Simulation, EndsWithoutFailureWhereNothingBreaks) {
     } else {
       EXPECT_EQ(outcome.calls_done, c.ranks * static_cast<int>(collectives));
     }
+  }
+}
+
+TEST(Simulation, MakesNativeCallsOfEveryKind) {
+  std::set<std::pair<Collective, bool>> calls;
+  std::set<std::pair<Sharing, AccessPath>> jobs;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const Case c = make_case(seed, {.shares_memory = true});
+    jobs.insert({c.sharing, c.access});
+    for (const Operation& operation : c.operations) {
+      if (operation.is_native()) calls.insert({operation.what.collective, operation.blocks});
+    }
+  }
+  EXPECT_THAT(calls, SizeIs(2 * (kCollectiveCount - 2))) << "all but sends and receives";
+  EXPECT_THAT(jobs, SizeIs(2 * kAccessPathNames.size()));
+}
+
+// The one that is left of a broadcast waits for the root, which did not come.
+TEST(Simulation, EndsNativeCallsOfSurvivors) {
+  for (const Sharing sharing : {Sharing::kProcesses, Sharing::kThreads}) {
+    Case c =
+        make_case(7, {.ranks_min = 3, .ranks_max = 3, .with_faults = false, .shares_memory = true});
+    Operation call;
+    call.what = {.collective = Collective::kBroadcast, .count = 100'000};
+    call.what.options.algorithm = "native";
+    c.operations = {call, call};
+    c.sharing = sharing;
+    c.faults = {{.kind = Fault::Kind::kCrash, .rank = 0}};
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty());
+    EXPECT_EQ(outcome.ranks_failed, 2);
+    EXPECT_EQ(outcome.calls_done, 2 * 3) << "the meeting and both calls, in the job of two";
   }
 }
 

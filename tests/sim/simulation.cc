@@ -12,7 +12,9 @@
 
 #include "rendezvous/quorum.h"
 #include "tests/sim/control_plane.h"
+#include "tests/sim/interleaving.h"
 #include "tests/sim/rank.h"
+#include "tests/sim/virtual_clock.h"
 
 namespace unisono::sim {
 namespace {
@@ -29,7 +31,13 @@ constexpr std::uint64_t kStepsMax = 100'000;
 // Of each other, after a pause of all.
 constexpr Duration kSentAgain = milliseconds(400);
 constexpr Duration kWakesWithin = milliseconds(20);
+constexpr Duration kInterrupted = microseconds(50);
 constexpr Duration kPolls = microseconds(5), kPollsSlowly = milliseconds(5);
+
+std::optional<HostMemory> memory_of(const Case& c) {
+  if (c.sharing == Sharing::kNone) return std::nullopt;
+  return std::optional<HostMemory>(std::in_place, c.sharing);
+}
 
 class Simulation {
  public:
@@ -42,12 +50,18 @@ class Simulation {
     bool is_scheduled = false;
     bool is_dead = false;
     bool is_slow = false;
-    bool is_missed = false;  // for a while it is not run
-    TimePoint runs_again{};  // kNever: is stopped for ever
+    bool is_missed = false;    // for a while it is not run
+    bool wakes_again = false;  // it was woken while it was interrupted
+    TimePoint runs_again{};    // kNever: is stopped for ever
+    std::unique_ptr<Interleaving> interleaving{};
+    bool is_interrupted() const {
+      return interleaving != nullptr && interleaving->is_interrupted();
+    }
   };
 
   void wake(Rank rank);
   void poll(Rank rank);
+  void run_later(Rank rank, Duration wait);
   void inject(const Fault& fault);
   void end_process(Rank rank);
   void begin_partition(const Fault& fault);
@@ -74,7 +88,9 @@ class Simulation {
 
   const Case& c_;
   Random random_;
+  std::optional<HostMemory> memory_;
   Schedule schedule_;
+  VirtualClock clock_{schedule_};
   std::vector<Seat> seats_;
   Fabric fabric_;
   ControlPlane control_;
@@ -89,6 +105,7 @@ class Simulation {
 Simulation::Simulation(const Case& c)
     : c_(c),
       random_(c.seed),
+      memory_(memory_of(c)),
       seats_(static_cast<std::size_t>(c.ranks)),
       fabric_(
           c.network, c.ranks, random_.next(), schedule_, [this](Rank rank) { wake(rank); },
@@ -106,6 +123,7 @@ Simulation::Simulation(const Case& c)
         .c = c_,
         .schedule = schedule_,
         .fabric = fabric_,
+        .memory = memory_ ? &*memory_ : nullptr,
         .arbiter = control_.arbiter_client(rank),
         .client = control_.client(rank),
         .settle = [this, rank] { control_.settle(rank); },
@@ -114,6 +132,10 @@ Simulation::Simulation(const Case& c)
                     rank](Duration wait) { schedule_.in(wait, [this, rank] { wake(rank); }); },
         .accuse = [this](const std::string& what) { accuse(what); }};
     seat(rank).rank = std::make_unique<SimulatedRank>(rank, std::move(around), random_.next());
+    if (kHearsAccesses && c.interrupted_one_in > 0) {
+      seat(rank).interleaving =
+          std::make_unique<Interleaving>(random_.next(), c.interrupted_one_in, c.buffered_one_in);
+    }
   }
   for (const Fault& fault : c.faults) {
     schedule_.in(fault.at, [this, fault] { inject(fault); });
@@ -123,6 +145,12 @@ Simulation::Simulation(const Case& c)
 
 void Simulation::inject(const Fault& fault) {
   Seat& its = seat(fault.rank);
+  // Threads of one process do not stop apart in the middle of what others wait for.
+  const bool halts = fault.kind == Fault::Kind::kCrash || fault.kind == Fault::Kind::kStop;
+  if (c_.sharing == Sharing::kThreads && halts && its.is_interrupted()) {
+    const Duration wait = std::max<Duration>(its.runs_again - schedule_.now(), kPolls);
+    return schedule_.in(wait, [this, fault] { inject(fault); });
+  }
   switch (fault.kind) {
     case Fault::Kind::kCrash:
       if (!its.is_dead) end_process(fault.rank);
@@ -191,7 +219,9 @@ void Simulation::end_process(Rank rank) {
 
 void Simulation::wake(Rank rank) {
   Seat& its = seat(rank);
-  if (its.rank == nullptr || its.is_scheduled || is_gone(its)) return;
+  if (its.rank == nullptr || is_gone(its)) return;
+  if (its.is_interrupted()) its.wakes_again = true;
+  if (its.is_scheduled || its.is_interrupted()) return;
   its.is_scheduled = true;
   const Duration wait = random_.up_to(its.is_slow ? kPollsSlowly : kPolls);
   schedule_.at(std::max(its.runs_again, schedule_.now() + wait), [this, rank] { poll(rank); });
@@ -201,8 +231,24 @@ void Simulation::poll(Rank rank) {
   Seat& its = seat(rank);
   its.is_scheduled = false;
   if (is_gone(its)) return;
+  if (its.is_interrupted() && schedule_.now() < its.runs_again) {
+    return run_later(rank, its.runs_again - schedule_.now());
+  }
   if (schedule_.now() < its.runs_again) return wake(rank);
-  its.rank->beat();
+  if (its.interleaving == nullptr) return its.rank->beat();
+  its.interleaving->run([&its] { its.rank->beat(); });
+  if (its.is_interrupted()) {
+    // It goes on first, and looks at what it was woken for then.
+    its.wakes_again = its.wakes_again || its.is_scheduled;
+    if (!its.is_scheduled) run_later(rank, random_.of_any_scale_up_to(kInterrupted));
+  } else if (std::exchange(its.wakes_again, false)) {
+    wake(rank);
+  }
+}
+
+void Simulation::run_later(Rank rank, Duration wait) {
+  seat(rank).is_scheduled = true;
+  schedule_.in(wait, [this, rank] { poll(rank); });
 }
 
 // ---- The verdict --------------------------------------------------------------------------------
