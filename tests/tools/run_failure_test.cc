@@ -154,7 +154,7 @@ std::vector<pid_t> family_of(Launcher& launcher, int size) {
 }
 
 // The guard is the launcher's child with a session of its own; its name is set for ps.
-pid_t guard_of(pid_t launcher) {
+pid_t child_called_guard(pid_t launcher) {
   const std::string path =
       "/proc/" + std::to_string(launcher) + "/task/" + std::to_string(launcher) + "/children";
   std::ifstream file(path);
@@ -164,6 +164,13 @@ pid_t guard_of(pid_t launcher) {
     if (name == "unisono-guard") return child;
   }
   return 0;
+}
+
+// 0 where there is none. It may take its name after the ranks have spoken.
+pid_t guard_of(pid_t launcher) {
+  pid_t guard = 0;
+  eventually([&] { return (guard = child_called_guard(launcher)) > 0; });
+  return guard;
 }
 
 TEST(RunFailure, AKilledLauncherLeavesNoProcess) {
