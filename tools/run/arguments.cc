@@ -50,7 +50,7 @@ constexpr const char* kExamples = R"(Examples:
   unisono run -n 4 --max-restarts 3 ./grow   and start the failed rank again, to rejoin them
 
 Two machines, four ranks each; make a key once and have it on both:
-  openssl rand -hex 32 > job.key
+  (umask 077; openssl rand -hex 32 > job.key)
   unisono run --nnodes 2 --node-rank 0 -n 4 --master-addr node0 --job-key-file job.key ./train
   unisono run --nnodes 2 --node-rank 1 -n 4 --master-addr node0 --job-key-file job.key ./train
 
