@@ -84,6 +84,17 @@ TEST(Commands, PlanListsTheAlgorithmsAndWhatEachNeeds) {
   EXPECT_THAT(none.output, AllOf(HasSubstr("which collective?"), HasSubstr("--list")));
 }
 
+TEST(Commands, PlanSaysWhatItCannotPrint) {
+  for (const auto& [line, message] :
+       {std::pair("--rank -1", "--rank is -1 but must be from 0 to 3"),
+        std::pair("--rank 9", "--rank is 9 but must be from 0 to 3"),
+        std::pair("-a native", "native has no plan")}) {
+    const ShellRun run = run_command("plan all_reduce " + std::string(line) + " 2>&1");
+    EXPECT_EQ(run.status, 2) << line;
+    EXPECT_THAT(run.output, HasSubstr(message)) << line;
+  }
+}
+
 TEST(Commands, RefuseATransportThatDoesNotExist) {
   for (const char* line : {"perf all_reduce -n 1 -e 64", "info --why all_reduce"}) {
     const ShellRun run = run_command(std::string(line) + " --transport tpc 2>&1");

@@ -56,6 +56,7 @@ struct Options {
   std::string topology;
   bool has_topology = false;  // even an empty one
   bool has_chunks = false;
+  bool has_rank = false;
 };
 
 // The plans of all ranks and what is known of them.
@@ -115,7 +116,7 @@ Result<PlanRequest> request_from(const Options& options) {
   if (options.root < 0 || options.root >= options.ranks) {
     return outside("root", options.root, 0, options.ranks - 1);
   }
-  if (options.rank < -1 || options.rank >= options.ranks) {
+  if (options.rank < (options.has_rank ? 0 : -1) || options.rank >= options.ranks) {
     return outside("rank", options.rank, 0, options.ranks - 1);
   }
   if (options.chunks < 1 || options.chunks > kChunksMax) {
@@ -147,6 +148,10 @@ Result<const Algorithm*> algorithm_for(const PlanRequest& request, const std::st
     reasons += "; " + std::string(algorithm.name) + " " + std::string(reason);
   }
   if (!reasons.empty()) return invalid("this request is refused" + reasons);
+  if (name == "native") {
+    return invalid("native has no plan: ranks work in the memory they share; choose one of: " +
+                   valid);
+  }
   return invalid("no " + std::string(name_of(request.collective)) + " algorithm is called '" +
                  name + "'; choose one of: " + valid);
 }
@@ -342,7 +347,7 @@ Status list_algorithms(const Options& options) {
   } else {
     std::printf(
         "%s\nBeside these every collective has `native`: between ranks that share a host's "
-        "memory, for all\nranks, operators and orders.\n",
+        "memory, for all\nranks, operators and orders. It has no plan to print.\n",
         table.text().c_str());
   }
   return {};
@@ -415,6 +420,7 @@ int unisono::plan_main(int argc, char** argv) {
     app.parse(argc, argv);
     options.has_topology = app.count("--topology") > 0;
     options.has_chunks = app.count("--chunks") > 0;
+    options.has_rank = app.count("--rank") > 0;
   } catch (const CLI::ParseError& error) {
     return unisono::tools::finish_output("unisono plan", app.exit(error) == 0 ? 0 : 2);
   }
