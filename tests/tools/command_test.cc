@@ -51,6 +51,23 @@ TEST(Commands, EndWith2OnAWrongCommandLine) {
   }
 }
 
+TEST(Commands, NameThemselvesTheOptionAndTheValueThatIsWrong) {
+  for (const auto& [line, message] :
+       {std::pair("perf all_reduce -n abc", "unisono perf: --ranks: 'abc' is not a number"),
+        std::pair("plan all_reduce -n abc", "unisono plan: --ranks: 'abc' is not a number"),
+        std::pair("plan all_reduce -b abc", "unisono plan: --bytes: 'abc' is not a size such as"),
+        std::pair("perf all_reduce --budget-ms abc", "unisono perf: --budget-ms: Value abc"),
+        std::pair("perf all_reduce -o foo", "unisono perf: --op: 'foo' is none of: sum prod"),
+        std::pair("tune -n 1", "unisono tune: --ranks: Value 1"),
+        std::pair("info --why foo",
+                  "no collective is called 'foo'; `unisono plan --list` has them"),
+        std::pair("blame", "unisono blame: place is required\nSee: unisono blame --help")}) {
+    const ShellRun run = run_command(std::string(line) + " 2>&1");
+    EXPECT_EQ(run.status, 2) << line;
+    EXPECT_THAT(run.output, HasSubstr(message)) << line;
+  }
+}
+
 TEST(Commands, HelpOfOneIsItsOwn) {
   for (const char* name : {"run", "perf", "info", "plan", "tune"}) {
     const ShellRun help = run_command("help " + std::string(name) + " 2>&1");

@@ -11,6 +11,7 @@
 #include "algorithms/selection.h"
 #include "compute/compute.h"
 #include "config/config.h"
+#include "tools/common/command_line.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
@@ -205,7 +206,9 @@ int explain(const Config& config, const std::vector<std::string>& why, int ranks
             const std::string& transport, const algorithms::LinkFacts& links) {
   algorithms::SelectionRequest request;
   if (!parse(why[0], &request.collective)) {
-    return refuse_info(Status(ErrorCode::kInvalidArgument, "unknown collective '" + why[0] + "'"));
+    return refuse_info(Status(ErrorCode::kInvalidArgument,
+                              "--why: no collective is called '" + why[0].substr(0, 64) +
+                                  "'; `unisono plan --list` has them"));
   }
   if (algorithms::names_of(request.collective).empty()) {
     return refuse_info(Status(ErrorCode::kInvalidArgument,
@@ -282,7 +285,7 @@ int info_main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return tools::finish_output("unisono info", app.exit(error) == 0 ? 0 : 2);
+    return tools::finish_parsing(app, error);
   }
   const Result<Config> config = Config::from_environment();
   if (!config) return refuse_info(config.error());

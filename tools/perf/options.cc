@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "config/config.h"
+#include "tools/common/command_line.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/perf/pattern.h"
@@ -34,6 +35,10 @@ constexpr std::pair<std::string_view, OpKind> kOpAliases[]{
     {"lor", OpKind::kLogicalOr},
     {"lxor", OpKind::kLogicalXor},
 };
+
+constexpr const char* kOperators =
+    "sum prod min max avg premultiplied_sum bit_and bit_or bit_xor logical_and logical_or "
+    "logical_xor, or all";
 
 constexpr const char* kFooter = R"(
 Examples:
@@ -126,10 +131,7 @@ void declare(CLI::App& app, Texts& texts, Options& options) {
       ->capture_default_str();
   app.add_option("-d,--datatype", texts.type, "int8 ... complex128, half, float, ... or all")
       ->capture_default_str();
-  app.add_option("-o,--op", texts.op,
-                 "sum prod min max avg premultiplied_sum bit_and bit_or bit_xor logical_and "
-                 "logical_or logical_xor, or all")
-      ->capture_default_str();
+  app.add_option("-o,--op", texts.op, kOperators)->capture_default_str();
   app.add_option("-r,--root", texts.root, "Root of rooted collectives, or all")
       ->capture_default_str();
   app.add_flag("--in-place", texts.in_place, "Only in place");
@@ -340,8 +342,7 @@ Result<ReduceOp> parse_op(const std::string& text) {
     return ReduceOp{kind};
   }
   return Status(ErrorCode::kInvalidArgument,
-                fmt::format("--op: '{}' is no operator; sum, prod, min, max, avg, ... or all",
-                            text.substr(0, 64)));
+                fmt::format("--op: '{}' is none of: {}", text.substr(0, 64), kOperators));
 }
 
 Parsed parse_options(int argc, char** argv) {
@@ -353,7 +354,7 @@ Parsed parse_options(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    parsed.exit_status = tools::finish_output("unisono perf", app.exit(error) == 0 ? 0 : 2);
+    parsed.exit_status = tools::finish_parsing(app, error);
     return parsed;
   }
   parsed.options.ranks_given = app.count("--ranks") > 0;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "tools/common/command_line.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/common/terminal.h"
@@ -185,7 +186,7 @@ int tune_main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return tools::finish_parsing(app, error);
   }
   const auto bytes = tools::parse_bytes(options.bytes_max_text, "--maxbytes", {64, kBytesMax});
   if (!bytes) return tools::fail("unisono tune", bytes.error(), 2);
