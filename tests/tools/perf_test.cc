@@ -298,6 +298,17 @@ TEST(PerfCommand, RowsTellWhatRan) {
   EXPECT_THAT(csv.output, HasSubstr(",native,1,"));
 }
 
+TEST(PerfCommand, HeaderTellsWhatIsInForceAndWhereItIsFrom) {
+  const test::ShellRun by_variables =
+      test::run_shell("UNISONO_TRANSPORT=unix UNISONO_ALGORITHM=all_reduce=ring " +
+                      std::string(UNISONO_COMMAND) + " perf all_reduce -n 2 -e 4 2>&1");
+  EXPECT_EQ(by_variables.status, 0) << by_variables.output;
+  EXPECT_THAT(by_variables.output, HasSubstr("transport unix (UNISONO_TRANSPORT), algorithm "
+                                             "all_reduce=ring (UNISONO_ALGORITHM)"));
+  EXPECT_THAT(run_command("all_reduce -n 2 -e 4 --transport tcp").output,
+              HasSubstr("transport tcp, algorithm auto"));
+}
+
 TEST(PerfCommand, JsonLinesTellTheRoot) {
   const test::ShellRun run =
       run_command("gather -n 3 -r all -b 48 -e 48 -I 1 -w 0 --place out --json");
