@@ -68,6 +68,15 @@ TEST(Commands, NameThemselvesTheOptionAndTheValueThatIsWrong) {
   }
 }
 
+TEST(Commands, RefuseAVariableThatDoesNotExist) {
+  for (const char* line : {"info", "perf all_reduce -n 2", "perf all_reduce -n 1", "tune -n 2"}) {
+    const ShellRun run = test::run_shell("UNISONO_TRANSPROT=tcp " + std::string(UNISONO_COMMAND) +
+                                         " " + line + " 2>&1");
+    EXPECT_EQ(run.status, 2) << line;
+    EXPECT_THAT(run.output, HasSubstr("UNISONO_TRANSPROT")) << line;
+  }
+}
+
 TEST(Commands, HelpOfOneIsItsOwn) {
   for (const char* name : {"run", "perf", "info", "plan", "tune"}) {
     const ShellRun help = run_command("help " + std::string(name) + " 2>&1");

@@ -336,6 +336,8 @@ TEST(PerfCommand, NamesTheWrongArgument) {
   };
   refuses("all_reduc", "'all_reduc'");
   refuses("all_reduce -b 12X", "--minbytes");
+  refuses("all_reduce --algorithm foo", "no all_reduce algorithm is called 'foo'; choose one of");
+  refuses("all_reduce -n 2 --transport loopback", "add --as threads");
   refuses("all_reduce -o band", "'band' has no meaning on type 'float32'");
   refuses("all_reduce -d float33", "'float33'");
   refuses("broadcast -n 2 -r 5", "--root 5");

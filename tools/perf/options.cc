@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "comm/selected.h"
 #include "config/config.h"
 #include "tools/common/command_line.h"
 #include "tools/common/output.h"
@@ -262,6 +263,10 @@ Status fill(const Texts& texts, Options& options) {
                               collective_names()));
   }
   if (!options.transport.empty()) UNISONO_TRY(check_transport(options.transport));
+  // A message has none.
+  if (Collective collective{}; parse(options.measured->facts.name, &collective)) {
+    UNISONO_TRY(check_algorithm(collective, options.algorithm));
+  }
   const tools::SizeBounds bounds{.min = 1, .max = kBytesMax};
   UNISONO_ASSIGN(const auto min, tools::parse_bytes(texts.bytes_min, "--minbytes", bounds));
   UNISONO_ASSIGN(const auto max, tools::parse_bytes(texts.bytes_max, "--maxbytes", bounds));
