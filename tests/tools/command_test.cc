@@ -68,6 +68,20 @@ TEST(Commands, NameThemselvesTheOptionAndTheValueThatIsWrong) {
   }
 }
 
+TEST(Commands, InfoRefusesWhatItWouldNotHeed) {
+  for (const auto& [line, message] :
+       {std::pair("--why all_reduce 1M --json", "--json excludes --why"),
+        std::pair("--machine --why all_reduce", "--machine excludes --why"),
+        std::pair("--ranks 3", "--ranks requires --why"),
+        std::pair("--gbit 10", "--gbit requires --why"),
+        std::pair("--why all_reduce 9999999T", "is outside 0 to 1T"),
+        std::pair("--why barrier 1M", "--why barrier: 1M is outside 0 to 0")}) {
+    const ShellRun run = run_command("info " + std::string(line) + " 2>&1");
+    EXPECT_EQ(run.status, 2) << line;
+    EXPECT_THAT(run.output, HasSubstr(message)) << line;
+  }
+}
+
 TEST(Commands, RefuseAVariableThatDoesNotExist) {
   for (const char* line : {"info", "perf all_reduce -n 2", "perf all_reduce -n 1", "tune -n 2"}) {
     const ShellRun run = test::run_shell("UNISONO_TRANSPROT=tcp " + std::string(UNISONO_COMMAND) +

@@ -24,6 +24,8 @@
 namespace unisono {
 namespace {
 
+constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 40;
+
 std::string first_line_of(const char* path) {
   std::ifstream file(path);
   std::string line;
@@ -214,7 +216,11 @@ int explain(const Config& config, const std::vector<std::string>& why, int ranks
     return refuse_info(Status(ErrorCode::kInvalidArgument,
                               "'" + why[0] + "' goes to one peer; no algorithm is chosen for it"));
   }
-  const auto bytes = tools::parse_bytes(why.size() > 1 ? why[1] : "1M", "size");
+  const bool is_empty = request.collective == Collective::kBarrier;
+  const auto bytes = tools::parse_bytes(why.size() > 1 ? why[1]
+                                        : is_empty     ? "0"
+                                                       : "1M",
+                                        "--why " + why[0], {.max = is_empty ? 0 : kBytesMax});
   if (!bytes) return refuse_info(bytes.error());
   const Result<algorithms::Link> link = link_of(transport);
   if (!link) return refuse_info(link.error());
@@ -263,13 +269,19 @@ int info_main(int argc, char** argv) {
   std::vector<std::string> why;
   int ranks = 2;
   std::string transport = "auto";
-  app.add_flag("--json", json, "one JSON object instead of tables");
-  app.add_flag("--machine", machine,
-               "what jobs of yours have learned of this machine: identity, files, ways and times");
-  app.add_option("--why", why, "COLLECTIVE [BYTES]: what is chosen, and why")->expected(1, 2);
+  auto* const as_json = app.add_flag("--json", json, "one JSON object instead of tables");
+  auto* const of_machine = app.add_flag(
+      "--machine", machine,
+      "what jobs of yours have learned of this machine: identity, files, ways and times");
+  auto* const what =
+      app.add_option("--why", why, "COLLECTIVE [BYTES]: what is chosen, and why, as text")
+          ->expected(1, 2)
+          ->excludes(as_json)
+          ->excludes(of_machine);
   app.add_option("-n,--ranks", ranks, "with --why: ranks of the communicator")
+      ->needs(what)
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--transport", transport, "with --why: " + list_transports());
+  app.add_option("--transport", transport, "with --why: " + list_transports())->needs(what);
   double latency_us = 25;
   double gigabits = 0;
   CLI::Option* const gbit =
@@ -277,6 +289,7 @@ int info_main(int argc, char** argv) {
              "--gbit", gigabits,
              "with --why: Gbit/s of the slowest link between hosts, as ranks measure it when "
              "they meet")
+          ->needs(what)
           ->check(CLI::Range(0.001, 1e5));
   app.add_option("--latency-us", latency_us, "with --gbit: its latency, one way")
       ->capture_default_str()
