@@ -24,7 +24,7 @@
 namespace unisono {
 namespace {
 
-constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 40;
+constexpr std::uint64_t kWhyBytesMax = std::uint64_t{1} << 40;
 
 std::string first_line_of(const char* path) {
   std::ifstream file(path);
@@ -220,7 +220,7 @@ int explain(const Config& config, const std::vector<std::string>& why, int ranks
   const auto bytes = tools::parse_bytes(why.size() > 1 ? why[1]
                                         : is_empty     ? "0"
                                                        : "1M",
-                                        "--why " + why[0], {.max = is_empty ? 0 : kBytesMax});
+                                        "--why " + why[0], {.max = is_empty ? 0 : kWhyBytesMax});
   if (!bytes) return refuse_info(bytes.error());
   const Result<algorithms::Link> link = link_of(transport);
   if (!link) return refuse_info(link.error());
