@@ -381,7 +381,8 @@ Result<LauncherGroup> launcher_group(const std::string& store) {
   if (store.empty()) {
     return Status(ErrorCode::kUnsupported,
                   "there is no launcher's store to find newcomers in: start the ranks with "
-                  "'unisono run --max-restarts N', or give a store");
+                  "'unisono run --max-restarts N' (there is none with --restart all), or give a "
+                  "store");
   }
   UNISONO_ASSIGN(const LauncherVariables variables, LauncherVariables::from_environment());
   // A run id may be longer than a name.

@@ -60,9 +60,14 @@ Result<std::array<std::string, kCollectiveCount>> parse_algorithm_hints(const st
   for (std::string entry; std::getline(entries, entry, ',');) {
     const std::size_t equals = entry.find('=');
     Collective collective;
-    if (equals == std::string::npos || !parse(entry.substr(0, equals), &collective)) {
+    if (equals == std::string::npos) {
       return Status(ErrorCode::kInvalidArgument,
                     "UNISONO_ALGORITHM: '" + entry + "' is not collective=algorithm");
+    }
+    if (!parse(entry.substr(0, equals), &collective)) {
+      return Status(ErrorCode::kInvalidArgument, "UNISONO_ALGORITHM: no collective is called '" +
+                                                     entry.substr(0, equals) +
+                                                     "'; `unisono plan --list` has them");
     }
     const std::string name = entry.substr(equals + 1);
     if (name != "native" && algorithms::find(collective, name) == nullptr) {

@@ -1,5 +1,8 @@
 #include "comm/selected.h"
 
+#include <fmt/format.h>
+
+#include "algorithms/algorithm.h"
 #include "comm/communicator_state.h"
 #include "comm/init.h"
 
@@ -15,6 +18,14 @@ Selected selected_for(Communicator& communicator, Collective collective, std::si
                                     ? "native"
                                     : std::string(choice->algorithm->name);
   return {link_of(communicator), algorithm};
+}
+
+Status check_algorithm(Collective collective, std::string_view hint) {
+  if (hint.empty() || hint == "native" || algorithms::find(collective, hint) != nullptr) return {};
+  return Status(
+      ErrorCode::kInvalidArgument,
+      fmt::format("no {} algorithm is called '{}'; choose one of: native, {}", name_of(collective),
+                  hint.substr(0, 64), algorithms::names_of(collective)));
 }
 
 std::string link_of(Communicator& communicator) {

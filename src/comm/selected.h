@@ -17,6 +17,8 @@ struct Selected {
 /// `bytes` as nccl-tests count them. `hint`: CallOptions::algorithm.
 Selected selected_for(Communicator& communicator, Collective collective, std::size_t bytes,
                       std::string_view hint);
+/// A hint that no communicator takes is kInvalidArgument, and names those there are.
+Status check_algorithm(Collective collective, std::string_view hint);
 /// Between the members alone.
 std::string link_of(Communicator& communicator);
 

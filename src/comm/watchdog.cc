@@ -6,6 +6,7 @@
 #include "base/grace_periods.h"
 #include "base/log.h"
 #include "rendezvous/arbiter.h"
+#include "rendezvous/rank_text.h"
 
 namespace unisono {
 namespace {
@@ -165,7 +166,7 @@ Status Watchdog::time_out(detail::RequestState& request, TimePoint now) const {
   if (!request.notes.timed_out && can_be_judged && members_.size() > 1) {
     request.notes.timed_out = true;
     request.notes.deadline = now + grace::kDecision;
-    job_.report_timeout(waiting_in(call), members_.world_ranks(), name_of_call(request));
+    job_.report_timeout(waiting_in(call), members_.world_ranks(), late_call(request));
     return Status();
   }
   return Status(ErrorCode::kTimeout,
@@ -181,6 +182,16 @@ std::string Watchdog::name_of_call(const detail::RequestState& request) {
   return describe(record) + (call.collective == Collective::kSend ? " to " : " from ") +
          (call.peer == kAnyRank ? "any rank" : "rank " + std::to_string(call.peer)) + " with tag " +
          std::to_string(call.tag);
+}
+
+// For the arbiter, which gives a collective its number.
+std::string Watchdog::late_call(const detail::RequestState& request) const {
+  if (is_point_to_point(request.call.collective)) return name_of_call(request);
+  const auto own = request.call.options.timeout;
+  return describe(request.at_peers().record) + ", limit " +
+         (own.count() > 0
+              ? rendezvous::duration_text(own) + " by the call's own timeout"
+              : rendezvous::duration_text(job_.timeout()) + " by UNISONO_TIMEOUT or init()");
 }
 
 std::vector<Rank> Watchdog::waiting_world_ranks() const {

@@ -68,7 +68,7 @@ void set_default_cache(Config* config) {
 
 const Row kRows[]{
     {{"UNISONO_RENDEZVOUS", "url", "env://",
-      "where the ranks meet: env://, tcp://host:port or file:///path"},
+      "where the ranks meet: env://, tcp://host:port, file:///path or alone://"},
      [](std::string_view text, Config* c) {
        c->rendezvous = text;
        return Status();

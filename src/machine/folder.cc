@@ -54,8 +54,11 @@ bool is_network_file_system(std::int64_t type) {
 }
 
 Status check_folder(const Folder& folder) {
-  if (folder.base.empty()) return Status();
   struct stat facts {};
+  if (folder.base.empty()) {
+    const bool is_other = stat(folder.path.c_str(), &facts) == 0 && !S_ISDIR(facts.st_mode);
+    return is_other ? unsupported(folder.path + " is no folder") : Status();
+  }
   if (stat(folder.base.c_str(), &facts) != 0) {
     return unsupported("cannot look at " + folder.base + ": " + errno_text(errno));
   }

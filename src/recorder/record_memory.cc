@@ -87,7 +87,12 @@ Result<UniqueFd> create_record(const std::string& folder, const std::string& nam
 // Only ever a new file: what is there may be a link, or another user's.
 Result<UniqueFd> create_rank_file(std::string_view variable, const std::string& folder,
                                   const std::string& name) {
-  const UniqueFd at(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  constexpr int kFolder = O_PATH | O_DIRECTORY | O_CLOEXEC;
+  UniqueFd at(::open(folder.c_str(), kFolder));
+  // Other ranks make it at the same time.
+  if (!at && errno == ENOENT && (::mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST)) {
+    at.reset(::open(folder.c_str(), kFolder));
+  }
   if (!at) return refuse_folder(variable, folder, errno_text(errno));
   constexpr int kNew = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   UniqueFd file(::openat(at.get(), name.c_str(), kNew, 0600));

@@ -23,8 +23,9 @@ struct RecordPlace {
   std::string trace_folder;  ///< where a trace is written when the rank leaves; empty: nowhere
 };
 
-/// A new file of this user alone, mode 0600, in the place of an old one of that name. kSystem names
-/// the setting `variable`, the folder and what is wrong with it.
+/// A new file of this user alone, mode 0600, in the place of an old one of that name. A folder that
+/// is not there is made, mode 0700; what it lies in is not. kSystem names the setting `variable`,
+/// the folder and what is wrong with it.
 Result<UniqueFd> create_rank_file(std::string_view variable, const std::string& folder,
                                   const std::string& name);
 

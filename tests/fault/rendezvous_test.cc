@@ -453,6 +453,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadVariable{"UNISONO_STREAMS=9", "UNISONO_STREAMS=9"},
                     BadVariable{"UNISONO_ALGORITHM=all_reduce", "UNISONO_ALGORITHM"},
                     BadVariable{"UNISONO_ALGORITHM=all_reduce=quick", "quick"},
+                    BadVariable{"UNISONO_ALGORITHM=all_reduc=ring", "is called 'all_reduc'"},
                     BadVariable{"UNISONO_RENDEZVOUS=carrier://x", "carrier://x"},
                     BadVariable{"UNISONO_TUNING=/no/such/file", "/no/such/file"},
                     BadVariable{"UNISONO_TRANSPROT=tcp", "UNISONO_TRANSPROT"}));

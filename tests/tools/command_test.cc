@@ -51,6 +51,46 @@ TEST(Commands, EndWith2OnAWrongCommandLine) {
   }
 }
 
+TEST(Commands, NameThemselvesTheOptionAndTheValueThatIsWrong) {
+  for (const auto& [line, message] :
+       {std::pair("perf all_reduce -n abc", "unisono perf: --ranks: 'abc' is not a number"),
+        std::pair("plan all_reduce -n abc", "unisono plan: --ranks: 'abc' is not a number"),
+        std::pair("plan all_reduce -b abc", "unisono plan: --bytes: 'abc' is not a size such as"),
+        std::pair("perf all_reduce --budget-ms abc", "unisono perf: --budget-ms: Value abc"),
+        std::pair("perf all_reduce -o foo", "unisono perf: --op: 'foo' is none of: sum prod"),
+        std::pair("tune -n 1", "unisono tune: --ranks: Value 1"),
+        std::pair("info --why foo",
+                  "no collective is called 'foo'; `unisono plan --list` has them"),
+        std::pair("blame", "unisono blame: place is required\nSee: unisono blame --help")}) {
+    const ShellRun run = run_command(std::string(line) + " 2>&1");
+    EXPECT_EQ(run.status, 2) << line;
+    EXPECT_THAT(run.output, HasSubstr(message)) << line;
+  }
+}
+
+TEST(Commands, InfoRefusesWhatItWouldNotHeed) {
+  for (const auto& [line, message] :
+       {std::pair("--why all_reduce 1M --json", "--json excludes --why"),
+        std::pair("--machine --why all_reduce", "--machine excludes --why"),
+        std::pair("--ranks 3", "--ranks requires --why"),
+        std::pair("--gbit 10", "--gbit requires --why"),
+        std::pair("--why all_reduce 9999999T", "is outside 0 to 1T"),
+        std::pair("--why barrier 1M", "--why barrier: 1M is outside 0 to 0")}) {
+    const ShellRun run = run_command("info " + std::string(line) + " 2>&1");
+    EXPECT_EQ(run.status, 2) << line;
+    EXPECT_THAT(run.output, HasSubstr(message)) << line;
+  }
+}
+
+TEST(Commands, RefuseAVariableThatDoesNotExist) {
+  for (const char* line : {"info", "perf all_reduce -n 2", "perf all_reduce -n 1", "tune -n 2"}) {
+    const ShellRun run = test::run_shell("UNISONO_TRANSPROT=tcp " + std::string(UNISONO_COMMAND) +
+                                         " " + line + " 2>&1");
+    EXPECT_EQ(run.status, 2) << line;
+    EXPECT_THAT(run.output, HasSubstr("UNISONO_TRANSPROT")) << line;
+  }
+}
+
 TEST(Commands, HelpOfOneIsItsOwn) {
   for (const char* name : {"run", "perf", "info", "plan", "tune"}) {
     const ShellRun help = run_command("help " + std::string(name) + " 2>&1");
@@ -92,6 +132,17 @@ TEST(Commands, ExportPlansWithTheBytesOfTheirMessages) {
   const ShellRun blocks = run_command("plan all_gather -a ring -n 4 -b 4000 --json");
   EXPECT_THAT(blocks.output,
               AllOf(HasSubstr("\"bytes\": 1000,"), Not(HasSubstr("\"bytes\": 4000,"))));
+}
+
+TEST(Commands, PlanSaysWhatItCannotPrint) {
+  for (const auto& [line, message] :
+       {std::pair("--rank -1", "--rank is -1 but must be from 0 to 3"),
+        std::pair("--rank 9", "--rank is 9 but must be from 0 to 3"),
+        std::pair("-a native", "native has no plan")}) {
+    const ShellRun run = run_command("plan all_reduce " + std::string(line) + " 2>&1");
+    EXPECT_EQ(run.status, 2) << line;
+    EXPECT_THAT(run.output, HasSubstr(message)) << line;
+  }
 }
 
 TEST(Commands, RefuseATransportThatDoesNotExist) {

@@ -298,6 +298,17 @@ TEST(PerfCommand, RowsTellWhatRan) {
   EXPECT_THAT(csv.output, HasSubstr(",native,1,"));
 }
 
+TEST(PerfCommand, HeaderTellsWhatIsInForceAndWhereItIsFrom) {
+  const test::ShellRun by_variables =
+      test::run_shell("UNISONO_TRANSPORT=unix UNISONO_ALGORITHM=all_reduce=ring " +
+                      std::string(UNISONO_COMMAND) + " perf all_reduce -n 2 -e 4 2>&1");
+  EXPECT_EQ(by_variables.status, 0) << by_variables.output;
+  EXPECT_THAT(by_variables.output, HasSubstr("transport unix (UNISONO_TRANSPORT), algorithm "
+                                             "all_reduce=ring (UNISONO_ALGORITHM)"));
+  EXPECT_THAT(run_command("all_reduce -n 2 -e 4 --transport tcp").output,
+              HasSubstr("transport tcp, algorithm auto"));
+}
+
 TEST(PerfCommand, JsonLinesTellTheRoot) {
   const test::ShellRun run =
       run_command("gather -n 3 -r all -b 48 -e 48 -I 1 -w 0 --place out --json");
@@ -325,6 +336,8 @@ TEST(PerfCommand, NamesTheWrongArgument) {
   };
   refuses("all_reduc", "'all_reduc'");
   refuses("all_reduce -b 12X", "--minbytes");
+  refuses("all_reduce --algorithm foo", "no all_reduce algorithm is called 'foo'; choose one of");
+  refuses("all_reduce -n 2 --transport loopback", "add --as threads");
   refuses("all_reduce -o band", "'band' has no meaning on type 'float32'");
   refuses("all_reduce -d float33", "'float33'");
   refuses("broadcast -n 2 -r 5", "--root 5");

@@ -220,7 +220,8 @@ TEST(RunEnvironment, AKeyMayBeAPassphraseAndShouldBePrivate) {
     EXPECT_EQ(launcher.wait(), 0) << launcher.err();
     EXPECT_EQ(launcher.out(), "[0] four words are best\n");
     const bool is_private = mode == 0600;
-    EXPECT_EQ(launcher.err().find("other users can read it") == std::string::npos, is_private);
+    EXPECT_EQ(launcher.err().find("warning: --job-key-file") == std::string::npos, is_private);
+    EXPECT_EQ(launcher.err().find("chmod 600 " + path) == std::string::npos, is_private);
   }
 }
 

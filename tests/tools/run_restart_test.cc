@@ -85,7 +85,9 @@ TEST(RunRestart, BecomesOneOfAllWhereTheOthersFailToo) {
       "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; exit 5";
   Launcher launcher(shell({"-n", "4", "--max-restarts", "1", "--grace", "0.1"}, script));
   EXPECT_EQ(launcher.wait(), 0) << launcher.err();
-  EXPECT_THAT(launcher.err(), HasSubstr("starting all ranks again (1 of 1 restarts)"));
+  EXPECT_THAT(launcher.err(),
+              HasSubstr("starting all ranks again, as none is left to rejoin (1 of 1 restarts, "
+                        "counted with the failure before)"));
 }
 
 // The others have done the work meanwhile.

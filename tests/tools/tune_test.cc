@@ -107,11 +107,13 @@ TEST_F(Tune, RefusesAFileThatCannotBeWrittenBeforeItMeasures) {
 
 TEST_F(Tune, LeavesAnOldTableWhereMeasuringFails) {
   const std::string path = write("table.txt", "# old\n");
-  const test::ShellRun tuned = unisono("tune -n 2 -e 64 -o " + path, "UNISONO_STREAMS=many");
+  constexpr const char* kElsewhere = "UNISONO_INTERFACE=192.0.2.1";
+  const std::string tune = "tune -n 2 -e 64 --transport tcp -o ";
+  const test::ShellRun tuned = unisono(tune + path, kElsewhere);
   EXPECT_EQ(tuned.status, 1);
-  EXPECT_THAT(tuned.output, HasSubstr("UNISONO_STREAMS=many"));
+  EXPECT_THAT(tuned.output, HasSubstr("cannot listen on 192.0.2.1"));
   EXPECT_EQ(read(path), "# old\n");
-  EXPECT_EQ(unisono("tune -n 2 -e 64 -o " + file("new.txt"), "UNISONO_STREAMS=many").status, 1);
+  EXPECT_EQ(unisono(tune + file("new.txt"), kElsewhere).status, 1);
   EXPECT_FALSE(std::filesystem::exists(file("new.txt")));
 }
 

@@ -202,6 +202,8 @@ TEST_F(WatchdogTest, AsksTheArbiterBeforeItSaysThatTheDeadlineHasPassed) {
   job_.asked.clear();
   EXPECT_TRUE(look_after(job_.timeout()));
   EXPECT_THAT(job_.asked, ElementsAre("timeout 1/5 for 2 9 of 4 2 9"));
+  EXPECT_THAT(job_.timed_out, ElementsAre(AllOf(HasSubstr(", limit "), HasSubstr("UNISONO_TIMEOUT"),
+                                                Not(HasSubstr("operation")))));
   EXPECT_TRUE(look_after(job_.timeout() + grace::kDecision - milliseconds(1)));
   const Status late = look_after(job_.timeout() + grace::kDecision);
   EXPECT_EQ(late.code(), ErrorCode::kTimeout);

@@ -252,6 +252,7 @@ TEST(Folder, OfNobodysChoiceIsWithinOneOfThisUser) {
   EXPECT_FALSE(check_folder({home / "none/.cache/unisono", home / "none"}));
   write_file(home / "file", "");
   EXPECT_FALSE(check_folder({home / "file/unisono", home / "file"}));
+  EXPECT_FALSE(check_folder({home / "file", ""})) << "not even where the user named it";
   std::string foreign = "/";
   if (geteuid() == 0) {
     foreign = home / "foreign";

@@ -59,10 +59,21 @@ TEST(RecordMemory, AFileOfTheSameNameIsReplacedAndNeverWrittenTo) {
   EXPECT_TRUE(read_file(folder / "job-0.record"));
 }
 
+TEST(RecordMemory, ADirectoryThatIsNotThereIsMadeForThisUserAlone) {
+  const unisono::test::TemporaryFolder folder;
+  for (const int rank : {0, 1}) {
+    const auto recorder =
+        Recorder::open({.setting = {.folder = folder / "new"}}, {"job", rank, 2, "host"});
+    ASSERT_TRUE(recorder) << recorder.error().message();
+  }
+  EXPECT_EQ(std::filesystem::status(folder / "new").permissions(),
+            std::filesystem::perms::owner_all);
+}
+
 TEST(RecordMemory, ADirectoryThatCannotBeUsedIsNamed) {
   const unisono::test::TemporaryFolder folder;
   std::ofstream(folder / "file") << "x";
-  for (const char* name : {"none", "file"}) {
+  for (const char* name : {"none/deeper", "file"}) {
     const auto recorder =
         Recorder::open({.setting = {.folder = folder / name}}, {"job", 0, 1, "host"});
     ASSERT_FALSE(recorder);
@@ -72,7 +83,8 @@ TEST(RecordMemory, ADirectoryThatCannotBeUsedIsNamed) {
 
 TEST(RecordMemory, WhereItCannotBeNoTraceIsLeft) {
   const unisono::test::TemporaryFolder folder;
-  const RecordPlace place{.setting = {.folder = folder / "none"}, .trace_folder = folder.path()};
+  const RecordPlace place{.setting = {.folder = folder / "none/deeper"},
+                          .trace_folder = folder.path()};
   ASSERT_FALSE(Recorder::open(place, {"job", 0, 1, "host"}));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }

@@ -16,6 +16,7 @@
 #include "recorder/trace.h"
 #include "tools/blame/find_records.h"
 #include "tools/blame/report.h"
+#include "tools/common/command_line.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/common/terminal.h"
@@ -111,7 +112,7 @@ int blame_main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return tools::finish_parsing(app, error);
   }
   raise_open_files();
   const Result<blame::Found> found = find(options);

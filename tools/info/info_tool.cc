@@ -11,6 +11,7 @@
 #include "algorithms/selection.h"
 #include "compute/compute.h"
 #include "config/config.h"
+#include "tools/common/command_line.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
@@ -22,6 +23,8 @@
 
 namespace unisono {
 namespace {
+
+constexpr std::uint64_t kWhyBytesMax = std::uint64_t{1} << 40;
 
 std::string first_line_of(const char* path) {
   std::ifstream file(path);
@@ -205,13 +208,19 @@ int explain(const Config& config, const std::vector<std::string>& why, int ranks
             const std::string& transport, const algorithms::LinkFacts& links) {
   algorithms::SelectionRequest request;
   if (!parse(why[0], &request.collective)) {
-    return refuse_info(Status(ErrorCode::kInvalidArgument, "unknown collective '" + why[0] + "'"));
+    return refuse_info(Status(ErrorCode::kInvalidArgument,
+                              "--why: no collective is called '" + why[0].substr(0, 64) +
+                                  "'; `unisono plan --list` has them"));
   }
   if (algorithms::names_of(request.collective).empty()) {
     return refuse_info(Status(ErrorCode::kInvalidArgument,
                               "'" + why[0] + "' goes to one peer; no algorithm is chosen for it"));
   }
-  const auto bytes = tools::parse_bytes(why.size() > 1 ? why[1] : "1M", "size");
+  const bool is_empty = request.collective == Collective::kBarrier;
+  const auto bytes = tools::parse_bytes(why.size() > 1 ? why[1]
+                                        : is_empty     ? "0"
+                                                       : "1M",
+                                        "--why " + why[0], {.max = is_empty ? 0 : kWhyBytesMax});
   if (!bytes) return refuse_info(bytes.error());
   const Result<algorithms::Link> link = link_of(transport);
   if (!link) return refuse_info(link.error());
@@ -260,13 +269,19 @@ int info_main(int argc, char** argv) {
   std::vector<std::string> why;
   int ranks = 2;
   std::string transport = "auto";
-  app.add_flag("--json", json, "one JSON object instead of tables");
-  app.add_flag("--machine", machine,
-               "what jobs of yours have learned of this machine: identity, files, ways and times");
-  app.add_option("--why", why, "COLLECTIVE [BYTES]: what is chosen, and why")->expected(1, 2);
+  auto* const as_json = app.add_flag("--json", json, "one JSON object instead of tables");
+  auto* const of_machine = app.add_flag(
+      "--machine", machine,
+      "what jobs of yours have learned of this machine: identity, files, ways and times");
+  auto* const what =
+      app.add_option("--why", why, "COLLECTIVE [BYTES]: what is chosen, and why, as text")
+          ->expected(1, 2)
+          ->excludes(as_json)
+          ->excludes(of_machine);
   app.add_option("-n,--ranks", ranks, "with --why: ranks of the communicator")
+      ->needs(what)
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--transport", transport, "with --why: " + list_transports());
+  app.add_option("--transport", transport, "with --why: " + list_transports())->needs(what);
   double latency_us = 25;
   double gigabits = 0;
   CLI::Option* const gbit =
@@ -274,6 +289,7 @@ int info_main(int argc, char** argv) {
              "--gbit", gigabits,
              "with --why: Gbit/s of the slowest link between hosts, as ranks measure it when "
              "they meet")
+          ->needs(what)
           ->check(CLI::Range(0.001, 1e5));
   app.add_option("--latency-us", latency_us, "with --gbit: its latency, one way")
       ->capture_default_str()
@@ -282,7 +298,7 @@ int info_main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return tools::finish_output("unisono info", app.exit(error) == 0 ? 0 : 2);
+    return tools::finish_parsing(app, error);
   }
   const Result<Config> config = Config::from_environment();
   if (!config) return refuse_info(config.error());

@@ -10,7 +10,9 @@
 #include <cstdio>
 #include <utility>
 
+#include "comm/selected.h"
 #include "config/config.h"
+#include "tools/common/command_line.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/perf/pattern.h"
@@ -34,6 +36,10 @@ constexpr std::pair<std::string_view, OpKind> kOpAliases[]{
     {"lor", OpKind::kLogicalOr},
     {"lxor", OpKind::kLogicalXor},
 };
+
+constexpr const char* kOperators =
+    "sum prod min max avg premultiplied_sum bit_and bit_or bit_xor logical_and logical_or "
+    "logical_xor, or all";
 
 constexpr const char* kFooter = R"(
 Examples:
@@ -126,10 +132,7 @@ void declare(CLI::App& app, Texts& texts, Options& options) {
       ->capture_default_str();
   app.add_option("-d,--datatype", texts.type, "int8 ... complex128, half, float, ... or all")
       ->capture_default_str();
-  app.add_option("-o,--op", texts.op,
-                 "sum prod min max avg premultiplied_sum bit_and bit_or bit_xor logical_and "
-                 "logical_or logical_xor, or all")
-      ->capture_default_str();
+  app.add_option("-o,--op", texts.op, kOperators)->capture_default_str();
   app.add_option("-r,--root", texts.root, "Root of rooted collectives, or all")
       ->capture_default_str();
   app.add_flag("--in-place", texts.in_place, "Only in place");
@@ -260,6 +263,10 @@ Status fill(const Texts& texts, Options& options) {
                               collective_names()));
   }
   if (!options.transport.empty()) UNISONO_TRY(check_transport(options.transport));
+  // A message has none.
+  if (Collective collective{}; parse(options.measured->facts.name, &collective)) {
+    UNISONO_TRY(check_algorithm(collective, options.algorithm));
+  }
   const tools::SizeBounds bounds{.min = 1, .max = kBytesMax};
   UNISONO_ASSIGN(const auto min, tools::parse_bytes(texts.bytes_min, "--minbytes", bounds));
   UNISONO_ASSIGN(const auto max, tools::parse_bytes(texts.bytes_max, "--maxbytes", bounds));
@@ -340,8 +347,7 @@ Result<ReduceOp> parse_op(const std::string& text) {
     return ReduceOp{kind};
   }
   return Status(ErrorCode::kInvalidArgument,
-                fmt::format("--op: '{}' is no operator; sum, prod, min, max, avg, ... or all",
-                            text.substr(0, 64)));
+                fmt::format("--op: '{}' is none of: {}", text.substr(0, 64), kOperators));
 }
 
 Parsed parse_options(int argc, char** argv) {
@@ -353,7 +359,7 @@ Parsed parse_options(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    parsed.exit_status = tools::finish_output("unisono perf", app.exit(error) == 0 ? 0 : 2);
+    parsed.exit_status = tools::finish_parsing(app, error);
     return parsed;
   }
   parsed.options.ranks_given = app.count("--ranks") > 0;

@@ -20,6 +20,7 @@
 #include "comm/selected.h"
 #include "config/config.h"
 #include "tools/common/local_ranks.h"
+#include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/perf/buffers.h"
 #include "tools/perf/device_buffers.h"
@@ -313,24 +314,29 @@ int run_threads(const Options& options, const CudaConfig& config, const std::vec
 }
 
 /// The ranks of this process, from the environment on.
-int run_here(const Options& options) {
+int run_here(const Options& options, const CudaConfig& config) {
   // A reader that leaves is an error of our own, so that the other ranks are told.
   std::signal(SIGPIPE, SIG_IGN);
-  const CudaConfig config = must(Config::from_environment()).cuda;
   const std::vector<int> devices = choose_devices(options, config);
   return options.ranks_as == RanksAs::kThreads ? run_threads(options, config, devices)
                                                : run_process(options, config, devices);
 }
 
-/// Before other processes are started: what is missing is better said once.
-Status check_device(const Options& options) {
-  UNISONO_ASSIGN(const Config config, Config::from_environment());
+/// Before other processes are started: what is wrong is better said once.
+Status check_device(const Options& options, const CudaConfig& config) {
   try {
-    choose_devices(options, config.cuda);
+    choose_devices(options, config);
   } catch (const Error& error) {
     return error.status();
   }
   return {};
+}
+
+Status check_transport_of_processes(const Options& options, const Config& config) {
+  const std::string& transport = options.transport.empty() ? config.transport : options.transport;
+  if (transport != "loopback") return {};
+  return Status(ErrorCode::kInvalidArgument,
+                "transport loopback is between threads of one process: add --as threads");
 }
 
 }  // namespace
@@ -342,6 +348,8 @@ int perf_main(int argc, char** argv) {
   const perf::Parsed parsed = perf::parse_options(argc, argv);
   if (!parsed.should_run) return parsed.exit_status;
   const perf::Options& options = parsed.options;
+  const Result<Config> config = Config::from_environment();
+  if (!config) return tools::fail("unisono perf", config.error(), 2);
   if (tools::is_under_launcher() && options.ranks_as == perf::RanksAs::kThreads) {
     fmt::print(stderr, "unisono perf: --as threads: a launcher started this as one rank already\n");
     return 2;
@@ -356,16 +364,16 @@ int perf_main(int argc, char** argv) {
       return 2;
     }
   } else if (options.ranks > 1 && options.ranks_as == perf::RanksAs::kProcesses) {
-    if (const Status missing = perf::check_device(options); !missing) {
-      fmt::print(stderr, "unisono perf: {}\n", missing.message());
-      return 1;
+    if (const Status wrong = perf::check_transport_of_processes(options, *config); !wrong) {
+      return tools::fail("unisono perf", wrong, 2);
     }
-    const Status status = tools::become_local_ranks(options.ranks, {}, argc, argv);
-    fmt::print(stderr, "unisono perf: {}\n", status.message());
-    return 1;
+    if (const Status missing = perf::check_device(options, config->cuda); !missing) {
+      return tools::fail("unisono perf", missing, 1);
+    }
+    return tools::fail("unisono perf", tools::become_local_ranks(options.ranks, {}, argc, argv), 1);
   }
   try {
-    return perf::run_here(options);
+    return perf::run_here(options, config->cuda);
   } catch (const std::exception& error) {
     fmt::print(stderr, "unisono perf: {}\n", error.what());
     return 1;

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "config/config.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/perf/device_floor.h"
@@ -17,8 +18,13 @@
 namespace unisono::perf {
 namespace {
 
-// As asked for; the rows have what ran.
-std::string_view or_automatic(std::string_view asked) { return asked.empty() ? "auto" : asked; }
+// What is asked for, by the option or else by the variable; the rows have what ran.
+std::string in_force(const std::string& option, const char* variable) {
+  if (!option.empty()) return option;
+  const Result<Config> config = Config::from_environment();
+  const std::string value = config ? value_text(*config, variable) : std::string();
+  return value.empty() || value == "auto" ? "auto" : fmt::format("{} ({})", value, variable);
+}
 
 std::string op_of(const Row& row) {
   const bool reduces = row.problem.measured->facts.reduces;
@@ -93,8 +99,9 @@ void Report::header() {
   if (options_.format != Format::kTable) return;
   fmt::print("# unisono perf {}: {} ranks; this is {}\n", options_.measured->facts.name,
              surroundings_.ranks, surroundings_.communicator);
-  fmt::print("# transport {}, algorithm {}, {} buffers\n", or_automatic(options_.transport),
-             or_automatic(options_.algorithm),
+  fmt::print("# transport {}, algorithm {}, {} buffers\n",
+             in_force(options_.transport, "UNISONO_TRANSPORT"),
+             in_force(options_.algorithm, "UNISONO_ALGORITHM"),
              options_.buffers.size() > 1 ? "private and allocated" : name_of(options_.buffers[0]));
   fmt::print(
       "# times: slowest rank behind {} before each iteration; an empty operation reads "

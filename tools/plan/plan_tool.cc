@@ -12,7 +12,9 @@
 #include "plan/plan_check.h"
 #include "plan/plan_text.h"
 #include "plan/plan_timing.h"
+#include "tools/common/command_line.h"
 #include "tools/common/output.h"
+#include "tools/common/sizes.h"
 #include "tools/common/table.h"
 #include "tools/plan/cost.h"
 #include "tools/plan/timeline.h"
@@ -43,7 +45,8 @@ struct Options {
   int root = 0;
   int chunks = 1;
   int rank = -1;
-  std::size_t bytes = std::size_t{1} << 20;
+  std::string bytes_text = "1M";
+  std::size_t bytes = 0;  // of that text
   double latency_us = 5;
   double bandwidth_gbps = 100;
   bool in_place = false;
@@ -56,6 +59,7 @@ struct Options {
   std::string topology;
   bool has_topology = false;  // even an empty one
   bool has_chunks = false;
+  bool has_rank = false;
 };
 
 // The plans of all ranks and what is known of them.
@@ -85,9 +89,6 @@ Status invalid(const std::string& message) { return {ErrorCode::kInvalidArgument
 
 // The network's figures; written so that what is not a number is refused too.
 Status check_network(const Options& options) {
-  if (options.bytes > kBytesMax) {
-    return invalid("--bytes must be from 0 to " + std::to_string(kBytesMax));
-  }
   if (!(options.latency_us >= 0 && options.latency_us <= 1e9)) {
     return invalid("--latency-us must be from 0 to 1e9");
   }
@@ -115,7 +116,7 @@ Result<PlanRequest> request_from(const Options& options) {
   if (options.root < 0 || options.root >= options.ranks) {
     return outside("root", options.root, 0, options.ranks - 1);
   }
-  if (options.rank < -1 || options.rank >= options.ranks) {
+  if (options.rank < (options.has_rank ? 0 : -1) || options.rank >= options.ranks) {
     return outside("rank", options.rank, 0, options.ranks - 1);
   }
   if (options.chunks < 1 || options.chunks > kChunksMax) {
@@ -147,6 +148,10 @@ Result<const Algorithm*> algorithm_for(const PlanRequest& request, const std::st
     reasons += "; " + std::string(algorithm.name) + " " + std::string(reason);
   }
   if (!reasons.empty()) return invalid("this request is refused" + reasons);
+  if (name == "native") {
+    return invalid("native has no plan: ranks work in the memory they share; choose one of: " +
+                   valid);
+  }
   return invalid("no " + std::string(name_of(request.collective)) + " algorithm is called '" +
                  name + "'; choose one of: " + valid);
 }
@@ -346,7 +351,7 @@ Status list_algorithms(const Options& options) {
   } else {
     std::printf(
         "%s\nBeside these every collective has `native`: between ranks that share a host's "
-        "memory, for all\nranks, operators and orders.\n",
+        "memory, for all\nranks, operators and orders. It has no plan to print.\n",
         table.text().c_str());
   }
   return {};
@@ -388,8 +393,8 @@ void declare(CLI::App& app, Options* options) {
                  "algorithm best of 1, 2, 4, ... 64")
       ->capture_default_str();
   app.add_option("--rank", options->rank, "Print the plan of this rank only");
-  app.add_option("--bytes,-b", options->bytes, "Payload, counted as nccl-tests do: 1M, 64K, ...")
-      ->transform(CLI::AsSizeValue(false))
+  app.add_option("--bytes,-b", options->bytes_text,
+                 "Payload, counted as nccl-tests do: 1M, 64K, ...")
       ->capture_default_str();
   app.add_option("--latency-us", options->latency_us, "Of one message")->capture_default_str();
   app.add_option("--bandwidth-gbps", options->bandwidth_gbps, "Of a rank's link, each way")
@@ -419,8 +424,9 @@ int unisono::plan_main(int argc, char** argv) {
     app.parse(argc, argv);
     options.has_topology = app.count("--topology") > 0;
     options.has_chunks = app.count("--chunks") > 0;
+    options.has_rank = app.count("--rank") > 0;
   } catch (const CLI::ParseError& error) {
-    return unisono::tools::finish_output("unisono plan", app.exit(error) == 0 ? 0 : 2);
+    return unisono::tools::finish_parsing(app, error);
   }
   const auto refuse = [](const Status& status) {
     return unisono::tools::fail("unisono plan", status, 2);
@@ -433,6 +439,9 @@ int unisono::plan_main(int argc, char** argv) {
     return refuse(invalid("which collective? one of: " + names_of_collectives() +
                           "; --list shows their algorithms"));
   }
+  const auto bytes = unisono::tools::parse_bytes(options.bytes_text, "--bytes", {.max = kBytesMax});
+  if (!bytes) return refuse(bytes.error());
+  options.bytes = *bytes;
   const auto request = request_from(options);
   if (!request) return refuse(request.error());
   if (options.costs) {

@@ -50,7 +50,7 @@ constexpr const char* kExamples = R"(Examples:
   unisono run -n 4 --max-restarts 3 ./grow   and start the failed rank again, to rejoin them
 
 Two machines, four ranks each; make a key once and have it on both:
-  openssl rand -hex 32 > job.key
+  (umask 077; openssl rand -hex 32 > job.key)
   unisono run --nnodes 2 --node-rank 0 -n 4 --master-addr node0 --job-key-file job.key ./train
   unisono run --nnodes 2 --node-rank 1 -n 4 --master-addr node0 --job-key-file job.key ./train
 
@@ -144,6 +144,8 @@ void declare_behaviour_options(CLI::App& app, Typed& typed, RunArguments& argume
   app.add_option("--restart", typed.restart,
                  "Who is started again when a rank fails and restarts are left:\n"
                  "failed (default): that rank, whose init() rejoins the others in their grow();\n"
+                 "everyone where none of them is left (as of a program without grow(), which\n"
+                 "ends of the same failure: both count as one restart);\n"
                  "all: everyone, as torchrun does")
       ->option_text("failed|all");
   app.add_flag("--keep-going,--keep_going", arguments.keep_going,

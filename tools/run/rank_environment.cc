@@ -140,9 +140,10 @@ Result<JobKeyFile> read_job_key(const std::string& path) {
   JobKeyFile found{std::move(text), ""};
   struct stat facts {};
   if (::stat(path.c_str(), &facts) == 0 && (facts.st_mode & (S_IRGRP | S_IROTH)) != 0) {
-    found.warning =
-        fmt::format("--job-key-file {}: other users can read it (mode {:04o}): chmod 600", path,
-                    facts.st_mode & 07777);
+    found.warning = fmt::format(
+        "warning: --job-key-file {0}: other users can read it (mode {1:04o}): "
+        "chmod 600 {0}",
+        path, facts.st_mode & 07777);
   }
   return found;
 }

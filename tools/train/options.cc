@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "config/config.h"
-#include "tools/common/output.h"
+#include "tools/common/command_line.h"
 #include "tools/common/sizes.h"
 
 namespace unisono::train {
@@ -493,7 +493,7 @@ Parsed parse_options(int argc, char** argv, int launched_ranks) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    parsed.exit_status = tools::finish_output("unisono train", app.exit(error) == 0 ? 0 : 2);
+    parsed.exit_status = tools::finish_parsing(app, error);
     return parsed;
   }
   Status status = fill(app, texts, launched_ranks, parsed.options);

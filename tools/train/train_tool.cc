@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "config/config.h"
 #include "tools/common/environment.h"
 #include "tools/common/local_ranks.h"
 #include "tools/common/output.h"
@@ -497,6 +498,9 @@ int train_main(int argc, char** argv) {
   train::Parsed parsed =
       train::parse_options(argc, argv, is_launched ? tools::launched_ranks() : 0);
   if (!parsed.should_run) return parsed.exit_status;
+  if (const Result<Config> config = Config::from_environment(); !config) {
+    return tools::fail("unisono train", config.error(), 2);
+  }
   train::Options& options = parsed.options;
   const tools::Place place = tools::launched_place();
   // Every rank checks, so that none waits for one that has found something; those of one machine

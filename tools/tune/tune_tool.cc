@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "tools/common/command_line.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/common/terminal.h"
@@ -59,9 +60,8 @@ void declare(CLI::App& app, Options& options) {
 }
 
 // The transports to measure. An unusable one is an error only where it was asked for.
-Result<std::vector<Link>> list_links(const std::string& wanted) {
+Result<std::vector<Link>> list_links(const std::string& wanted, const Config& config) {
   std::vector<Link> links;
-  UNISONO_ASSIGN(const Config config, Config::from_environment());
   const std::vector<info::TransportRow> rows = info::probe_transports(config);
   for (const Link link : kLinks) {
     const std::string name(algorithms::name_of(link));
@@ -134,9 +134,9 @@ Status write_table(const Options& options, const std::string& header,
   return Status();
 }
 
-Status run(const Options& options, const std::string& command) {
+Status run(const Options& options, const Config& config, const std::string& command) {
   UNISONO_TRY(check_writable(options.output));
-  UNISONO_ASSIGN(const std::vector<Link> links, list_links(options.transport));
+  UNISONO_ASSIGN(const std::vector<Link> links, list_links(options.transport, config));
   const std::vector<std::size_t> sizes = tune::list_sizes(options.bytes_max);
   std::vector<tune::Task> tasks = tune::list_tasks(links, options.ranks, sizes);
   const bool shared_cores = info::would_share_cores(options.ranks);
@@ -185,8 +185,10 @@ int tune_main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return tools::finish_parsing(app, error);
   }
+  const Result<Config> config = Config::from_environment();
+  if (!config) return tools::fail("unisono tune", config.error(), 2);
   const auto bytes = tools::parse_bytes(options.bytes_max_text, "--maxbytes", {64, kBytesMax});
   if (!bytes) return tools::fail("unisono tune", bytes.error(), 2);
   options.bytes_max = *bytes;
@@ -195,7 +197,7 @@ int tune_main(int argc, char** argv) {
   for (char& c : command) {
     if (c < ' ') c = '?';  // it must stay one line of comment
   }
-  const Status status = run(options, command);
+  const Status status = run(options, *config, command);
   return status.ok() ? 0 : tools::fail("unisono tune", status, 1);
 }
 

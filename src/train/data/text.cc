@@ -136,10 +136,9 @@ void FileTextSource::choose_part() {
     }
   }
   if (count_ == 0) {
-    throw std::runtime_error(
-        "a text of " + std::to_string(text_.size()) + " bytes gives no sample of " +
-        std::to_string(options_.context) +
-        " bytes in this part; name a longer text by --data FILE or choose a shorter context");
+    throw std::runtime_error("a text of " + std::to_string(text_.size()) +
+                             " bytes gives no sample of " + std::to_string(options_.context) +
+                             " bytes in this part; name a longer text by --data FILE");
   }
 }
 

@@ -1,0 +1,15 @@
+// What all commands say of a command line that cannot be taken. One thread.
+#pragma once
+
+namespace CLI {
+class App;
+class ParseError;
+}  // namespace CLI
+
+namespace unisono::tools {
+
+/// For the end of a command whose arguments were not parsed: prints the help that was asked for, or
+/// on standard error what is wrong, behind the command's name. Returns the exit status, 0 or 2.
+int finish_parsing(CLI::App& app, const CLI::ParseError& error);
+
+}  // namespace unisono::tools
