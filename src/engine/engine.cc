@@ -144,7 +144,8 @@ void Engine::wait_any(std::span<const std::atomic<bool>* const> done) {
 // other the one, because all of this is seq_cst: the adding to running_ and watches_, the setting
 // of unsent_ and has_progress_thread_, and the looks at waiters_ and calling_back_ in
 // progress_loop(); the taking from waiters_, the adding to calling_back_, and the looks here and in
-// run_deferred(). What has a thread beat that need not may be seen late, and is relaxed.
+// run_deferred(). Of what is unsent a wait that ends says nothing here: who has waited calls
+// flush(). What has a thread beat that need not may be seen late, and is relaxed.
 class Engine::Waiter {
  public:
   explicit Waiter(Engine& engine) : engine_(engine) {

@@ -33,13 +33,16 @@ void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now
 
 void ServingArbiter::learn(RejoinMessage told) {
   std::erase(told.dead, options_.self);  // it is here
-  for (const Rank rank : told.ended) note_ended(rank);
+  for (const Rank rank : told.ended) {
+    const bool has_left = std::find(told.left.begin(), told.left.end(), rank) != told.left.end();
+    // Who has left is told to those that need to know (tell_departure()).
+    has_left ? void(ended_.insert(rank)) : note_ended(rank);
+  }
   decider_.learn(told);
   for (const std::vector<Rank>* const gone : {&told.dead, &told.left}) {
     for (const Rank rank : *gone) succession_->on_gone(rank);
   }
   for (const Rank rank : told.left) {
-    ended_.insert(rank);
     shrinks_.on_gone(rank, {ErrorCode::kRankLeft, fmt::format("rank {} left the job", rank), rank});
   }
 }
@@ -113,6 +116,12 @@ void ServingArbiter::end_minority(const Parts& parts) {
   const Status why = partitioned(options_.self, parts);
   shrinks_.close(why);
   decider_.condemn(why);
+  if (own_rank_left_) return;
+  // Also where this rank was judged before.
+  const FailureDecision decision{why.code(), why.rank(), kEveryCommunicator, 0, why.message()};
+  const auto told = std::make_shared<const std::string>(encode(MessageType::kDecision, decision));
+  remember(-1, told);
+  say(-1, told);
 }
 
 void ServingArbiter::look_after_silence(TimePoint now) {

@@ -55,7 +55,9 @@ void ControlConnection::publish() {
 void ControlConnection::catch_up() {
   {
     const std::lock_guard lock(mutex_);
-    if (session_.is_open()) read(Clock::now());
+    const TimePoint now = Clock::now();
+    session_.on_wake(now);
+    if (session_.is_open()) read(now);
     publish();
   }
   wake_control_thread();  // for what follows from that

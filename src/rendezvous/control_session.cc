@@ -93,8 +93,7 @@ void ControlSession::drop_old_reports(TimePoint now) {
 
 void ControlSession::on_heard(TimePoint now) {
   refusals_ = 0;
-  const bool was_missed = !silence_.is_off() && !silence_.hears(holder_, now);
-  if (was_missed && !silence_.was_stopped(now)) missed_until_ = now + silence_.limit();
+  if (silence_.misses(holder_, now)) missed_until_ = now + silence_.limit() / 2;
   acquit(now);
 }
 
@@ -152,9 +151,7 @@ bool ControlSession::take(const Message& message, TimePoint now) {
     case MessageType::kDecision: {
       auto decision = decode_decision(message.body, size());
       if (decision && speaks_of_others(*decision, now)) {
-        suspects_ = true;
-        depose(-1);
-        seek(now);
+        leave_other_part(now);
       } else if (decision) {
         deliver(std::move(*decision));
       }
@@ -262,7 +259,11 @@ void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
       record_.on_absent(dialled_);
       return seek(now);
     case DialOutcome::kLeft:
-      record_.on_departed(dialled_);
+      if (suspects_) {
+        record_.on_departed_elsewhere(dialled_);
+      } else {
+        record_.on_departed(dialled_);
+      }
       return seek(now);
   }
 }
@@ -271,7 +272,18 @@ void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
 // stopped, is of the other one, and goes on with that: the network is back too late.
 bool ControlSession::speaks_of_others(const FailureDecision& decision, TimePoint now) const {
   return decision.code == ErrorCode::kPartitioned && decision.failed_rank == holder_ &&
-         holder_ != self_ && now < missed_until_;
+         holder_ != self_ && now < missed_until_ && !silence_.was_stopped(now);
+}
+
+void ControlSession::leave_other_part(TimePoint now) {
+  report(encode_deposed({-1, silence_.limit()}));
+  suspects_ = false;
+  record_.on_dead(holder_);
+  deliver({ErrorCode::kRankFailed, holder_, kEveryCommunicator, 0,
+           fmt::format("{}, which held the arbiter, was not heard for long, and has ended its part "
+                       "of the job meanwhile: the network between the hosts was down",
+                       member_text(member(holder_)))});
+  seek(now);
 }
 
 // A standby hears the arbiter, or has not found out yet that it is lost.

@@ -132,6 +132,7 @@ class ControlSession {
   void depose(Rank successor);
   /// The arbiter has ended its part of a partition, which is not this rank's.
   bool speaks_of_others(const FailureDecision& decision, TimePoint now) const;
+  void leave_other_part(TimePoint now);
   void on_refused(TimePoint now);
   void seek(TimePoint now);
   void move_to(Rank standby, TimePoint now);
@@ -144,7 +145,7 @@ class ControlSession {
   Rank holder_ = 0;    // of the arbiter
   Rank dialled_ = -1;  // the standby that it goes to
   Silence silence_;
-  bool suspects_ = false;  // while seeking: the holder may live yet
+  bool suspects_ = false;                      // while seeking: the holder may live yet
   TimePoint missed_until_ = TimePoint::min();  // lately this rank, which ran, did not hear it
   TimePoint seek_until_{};
   int refusals_ = 0;  // by standbys, since the arbiter was heard

@@ -11,7 +11,8 @@
 namespace unisono::rendezvous {
 
 /// While it lives no thread of this process forks: around the making of a socket that is guarded
-/// from the beginning, which must not wait.
+/// from the beginning, which must not wait. No other one, nor a GuardedFd that holds a descriptor,
+/// may be made or end in the same thread meanwhile.
 class NoFork {
  public:
   NoFork();
@@ -24,7 +25,7 @@ class GuardedFd {
  public:
   GuardedFd() = default;
   /// A child that was forked between the making of `fd` and this has it.
-  GuardedFd(UniqueFd fd);
+  explicit GuardedFd(UniqueFd fd);
   /// Of one that was made while there was no fork: no child has it.
   GuardedFd(UniqueFd fd, const NoFork& no_fork);
   GuardedFd(GuardedFd&& other) noexcept = default;

@@ -59,12 +59,15 @@ Parts JobRecord::parts() const {
 }
 
 RejoinMessage JobRecord::rejoin_message() const {
+  std::set<Rank> left = left_, ended = ended_;
+  left.insert(left_elsewhere_.begin(), left_elsewhere_.end());
+  ended.insert(left_.begin(), left_.end());
   return {job_id_,
           self_,
           {dead_.begin(), dead_.end()},
-          {left_.begin(), left_.end()},
+          {left.begin(), left.end()},
           {latest_.begin(), latest_.end()},
-          {ended_.begin(), ended_.end()}};
+          {ended.begin(), ended.end()}};
 }
 
 }  // namespace unisono::rendezvous

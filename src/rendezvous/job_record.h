@@ -24,6 +24,9 @@ class JobRecord {
   void on_decision(const FailureDecision& decision);
   void on_dead(Rank rank) { dead_.insert(rank); }
   void on_departed(Rank rank) { left_.insert(rank); }
+  /// It said so while this rank looked for another arbiter than a silent one: it may have gone on
+  /// with the other part of a partition before.
+  void on_departed_elsewhere(Rank rank) { left_elsewhere_.insert(rank); }
   /// By the word of a kernel, or of its host where it is stopped.
   void on_ended(Rank rank) { ended_.insert(rank); }
   /// It does not answer, or hears the arbiter: passed over until it is forgiven.
@@ -48,7 +51,7 @@ class JobRecord {
  private:
   bool is_gone(Rank rank) const {
     return dead_.count(rank) > 0 || left_.count(rank) > 0 || unreachable_.count(rank) > 0 ||
-           absent_.count(rank) > 0;
+           absent_.count(rank) > 0 || left_elsewhere_.count(rank) > 0;
   }
 
   /// It cannot be heard any more, wherever it is.
@@ -61,7 +64,7 @@ class JobRecord {
   const std::vector<Rank> standbys_;
   const Rank self_;
   const std::string job_id_;
-  std::set<Rank> dead_, left_, ended_, unreachable_, absent_;
+  std::set<Rank> dead_, left_, left_elsewhere_, ended_, unreachable_, absent_;
   std::deque<FailureDecision> latest_;
 };
 

@@ -30,6 +30,12 @@ bool Silence::hears(Rank rank, TimePoint now) const {
   return heard != heard_.end() && now - heard->second <= limit_ / 2 && !was_stopped(now);
 }
 
+bool Silence::misses(Rank rank, TimePoint now) const {
+  if (is_off() || was_stopped(now)) return false;
+  const auto heard = heard_.find(rank);
+  return heard == heard_.end() || now - heard->second > limit_ * 2 / 3;
+}
+
 bool Silence::take_beat(TimePoint now) {
   if (is_off() || now < next_beat_) return false;
   next_beat_ = now + beat();

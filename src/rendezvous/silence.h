@@ -29,6 +29,8 @@ class Silence {
   bool is_off() const { return limit_.count() == 0; }
   /// It spoke lately, and this side was run since.
   bool hears(Rank rank, TimePoint now) const;
+  /// It was silent, or did not speak for longer than a pause that is no stop explains.
+  bool misses(Rank rank, TimePoint now) const;
 
   void on_wake(TimePoint now);
   /// This side itself was not run for a while, the limit ago at most.

@@ -89,7 +89,7 @@ TEST(RankZero, ThatGoesAwayBeforeAllHaveArrivedIsNamedToTheOthers) {
   {
     ControlStream arbiter = accept_at(*listener);
     EXPECT_EQ(hear(&arbiter), MessageType::kJoin);
-    listener->fd = UniqueFd();
+    listener->fd = GuardedFd();
   }
   const Status told = others.get()[0].status;
   EXPECT_EQ(told.code(), ErrorCode::kRankFailed) << told.message();

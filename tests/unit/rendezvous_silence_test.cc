@@ -37,6 +37,26 @@ TEST(Silence, WhoMissedABeatIsOverdue) {
   EXPECT_THAT(silence.overdue(kFirstLook + kSilenceLimit), ElementsAre(1, 2, 3));
 }
 
+// A beat is a sixth of the limit, and a pause of up to half of it is no stop.
+TEST(Silence, MissesWhoWasNotHeardForLongerThanAnyPause) {
+  Silence silence(kSilenceLimit, kFirstLook);
+  silence.on_heard(1, kFirstLook);
+  TimePoint now = kFirstLook;
+  wake_until(&silence, &now, kFirstLook + kSilenceLimit * 2 / 3);
+  EXPECT_FALSE(silence.misses(1, now));
+  wake_until(&silence, &now, now + milliseconds(2));
+  EXPECT_TRUE(silence.misses(1, now));
+  EXPECT_FALSE(silence.hears(1, now));
+  wake_until(&silence, &now, kFirstLook + 2 * kSilenceLimit);
+  EXPECT_TRUE(silence.misses(1, now)) << "it is silent, and no longer listened for";
+  silence.on_heard(1, now);
+  EXPECT_FALSE(silence.misses(1, now));
+  now += kSilenceLimit;
+  silence.on_wake(now);
+  EXPECT_FALSE(silence.misses(1, now)) << "this side was stopped";
+  EXPECT_FALSE(Silence(milliseconds(0), kFirstLook).misses(1, now)) << "silence means nothing";
+}
+
 TEST(Silence, NamesOnceWhoIsNotHeard) {
   Silence silence(kSilenceLimit, kFirstLook);
   for (const Rank rank : {1, 2, 3}) silence.on_heard(rank, kFirstLook);

@@ -108,8 +108,8 @@ TEST_F(StrangersTest, WhoHangUpHalfWayArePassedOverHoweverOften) {
     const bool came = wait_ready(squatter->fd.get(), false, Clock::now() + kPatience);
     EXPECT_TRUE(came) << "rank 1 gave up after " << visits << " visits";
     if (!came) break;
-    const GuardedFd visitor =
-        UniqueFd(::accept4(squatter->fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const GuardedFd visitor(
+        UniqueFd(::accept4(squatter->fd.get(), nullptr, nullptr, SOCK_CLOEXEC)));
     if (!visitor) continue;
     say(visitor, "unis");
     ++visits;

@@ -187,8 +187,23 @@ TEST(JobRecord, TellsTheSuccessorWhoIsGoneAndWhy) {
   EXPECT_EQ(message.job_id, "the job");
   EXPECT_THAT(message.dead, ElementsAre(0, 3));
   EXPECT_THAT(message.left, ElementsAre(5));
+  EXPECT_THAT(message.ended, ElementsAre(5));
   ASSERT_EQ(message.decisions.size(), 1u);
   EXPECT_EQ(message.decisions[0].message, "rank 3");
+}
+
+// It may have gone on with the other part of a partition, and left that.
+TEST(JobRecord, AGoodbyeToAStrangerIsNoProofOfAnEnd) {
+  const World world = world_of_standbys(3, 4);
+  JobRecord record(world.members, world.rank, world.job_id);
+  record.on_dead(0);
+  record.on_departed_elsewhere(1);
+  EXPECT_EQ(record.next_standby(), 2);
+  EXPECT_THAT(record.rejoin_message().left, ElementsAre(1));
+  EXPECT_THAT(record.rejoin_message().ended, IsEmpty());
+  record.on_departed(2);
+  EXPECT_THAT(record.rejoin_message().left, ElementsAre(1, 2));
+  EXPECT_THAT(record.rejoin_message().ended, ElementsAre(2));
 }
 
 // ---- What the successor's decider makes of it ---------------------------------------------------

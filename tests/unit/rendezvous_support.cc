@@ -176,8 +176,8 @@ std::optional<MessageType> hear(ControlStream* stream) {
 
 ControlStream accept_at(const Listener& listener) {
   EXPECT_TRUE(wait_ready(listener.fd.get(), false, Clock::now() + kPatience));
-  return ControlStream(
-      UniqueFd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
+  return ControlStream(GuardedFd(
+      UniqueFd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK))));
 }
 
 ControlStream rank_at(const RendezvousPoint& point, Rank rank, int size) {

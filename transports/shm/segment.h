@@ -23,7 +23,8 @@ using PeerMemfd = std::shared_ptr<const UniqueFd>;
 /// The one descriptor that this process holds of a memfd: `fd`, or the one that another rank of the
 /// process was sent before.
 Result<PeerMemfd> keep_once(UniqueFd fd);
-/// Allocates the pages of a range, so that touching them cannot fail later.
+/// Allocates the pages of a range, so that touching them cannot fail later. After an error some of
+/// them may be allocated.
 Status reserve_pages(int fd, std::size_t offset, std::size_t bytes);
 
 /// A sealed memfd in this process.
