@@ -194,7 +194,7 @@ TEST(StoreServer, TakesNoMoreAtOnceThanItHasRoomFor) {
   for (int i = 0; i < 3; ++i) server.serve();
   EXPECT_FALSE(has_work());
   EXPECT_FALSE(rendezvous::wait_ready(second->get(), false, Clock::now()));
-  *first = UniqueFd();
+  first->reset();
   while (has_work()) server.serve();
   EXPECT_TRUE(rendezvous::wait_ready(second->get(), false, Clock::now()));
 }
