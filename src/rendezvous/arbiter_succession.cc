@@ -36,7 +36,11 @@ void ServingArbiter::learn(RejoinMessage told) {
   for (const Rank rank : told.ended) {
     const bool has_left = std::find(told.left.begin(), told.left.end(), rank) != told.left.end();
     // Who has left is told to those that need to know (tell_departure()).
-    has_left ? void(ended_.insert(rank)) : note_ended(rank);
+    if (has_left) {
+      ended_.insert(rank);
+    } else {
+      note_ended(rank);
+    }
   }
   decider_.learn(told);
   for (const std::vector<Rank>* const gone : {&told.dead, &told.left}) {

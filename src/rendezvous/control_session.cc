@@ -151,7 +151,10 @@ bool ControlSession::take(const Message& message, TimePoint now) {
     case MessageType::kDecision: {
       auto decision = decode_decision(message.body, size());
       if (decision && speaks_of_others(*decision, now)) {
-        leave_other_part(now);
+        depose(-1,
+               "was not heard for long, and has ended its part of the job meanwhile: the network "
+               "between the hosts was down");
+        seek(now);
       } else if (decision) {
         deliver(std::move(*decision));
       }
@@ -209,16 +212,19 @@ void ControlSession::acquit(TimePoint now) {
   state_ = State::kOpen;
 }
 
-void ControlSession::depose(Rank successor) {
+void ControlSession::depose_silent(Rank successor) {
   if (!suspects_) return;
-  const auto silence = silence_.limit();
-  report(encode_deposed({successor, silence}));
+  depose(successor, fmt::format("is silent: nothing was heard of it for {}; it is stopped, or its "
+                                "host cannot be reached",
+                                duration_text(silence_.limit())));
+}
+
+void ControlSession::depose(Rank successor, const std::string& why) {
+  report(encode_deposed({successor, silence_.limit()}));
   suspects_ = false;
   record_.on_dead(holder_);
   deliver({ErrorCode::kRankFailed, holder_, kEveryCommunicator, 0,
-           fmt::format("{}, which held the arbiter, is silent: nothing was heard of it for {}; it "
-                       "is stopped, or its host cannot be reached",
-                       member_text(member(holder_)), duration_text(silence))});
+           member_text(member(holder_)) + ", which held the arbiter, " + why});
 }
 
 void ControlSession::seek(TimePoint now) {
@@ -234,7 +240,7 @@ void ControlSession::seek(TimePoint now) {
     next = record_.next_standby(self_last);
   }
   if (next < 0) {
-    depose(-1);
+    depose_silent(-1);
     return go_alone(now);
   }
   RejoinMessage greeting = record_.rejoin_message();
@@ -275,17 +281,6 @@ bool ControlSession::speaks_of_others(const FailureDecision& decision, TimePoint
          holder_ != self_ && now < missed_until_ && !silence_.was_stopped(now);
 }
 
-void ControlSession::leave_other_part(TimePoint now) {
-  report(encode_deposed({-1, silence_.limit()}));
-  suspects_ = false;
-  record_.on_dead(holder_);
-  deliver({ErrorCode::kRankFailed, holder_, kEveryCommunicator, 0,
-           fmt::format("{}, which held the arbiter, was not heard for long, and has ended its part "
-                       "of the job meanwhile: the network between the hosts was down",
-                       member_text(member(holder_)))});
-  seek(now);
-}
-
 // A standby hears the arbiter, or has not found out yet that it is lost.
 void ControlSession::on_refused(TimePoint now) {
   record_.on_unreachable(dialled_);
@@ -304,7 +299,7 @@ void ControlSession::on_refused(TimePoint now) {
 }
 
 void ControlSession::move_to(Rank standby, TimePoint now) {
-  depose(standby);
+  depose_silent(standby);
   links_.move();
   silence_.forget(holder_);
   holder_ = standby;

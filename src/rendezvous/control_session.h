@@ -128,11 +128,12 @@ class ControlSession {
   void suspect(TimePoint now);
   /// It is not, or not yet.
   void acquit(TimePoint now);
-  /// It is: `successor` holds the arbiter, or with -1 nobody.
-  void depose(Rank successor);
+  /// It is: `successor` holds the arbiter, or with -1 nobody. Nothing where it is not suspected.
+  void depose_silent(Rank successor);
+  /// This rank goes on without it; `why` completes what is said of its rank.
+  void depose(Rank successor, const std::string& why);
   /// The arbiter has ended its part of a partition, which is not this rank's.
   bool speaks_of_others(const FailureDecision& decision, TimePoint now) const;
-  void leave_other_part(TimePoint now);
   void on_refused(TimePoint now);
   void seek(TimePoint now);
   void move_to(Rank standby, TimePoint now);
