@@ -4,8 +4,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <chrono>
-
 namespace unisono {
 namespace {
 
@@ -24,9 +22,9 @@ struct Attributes {
   std::uint64_t period = 0;
 };
 
-std::optional<Attributes> attributes_of(int thread) {
+std::optional<Attributes> own_attributes() {
   Attributes found;
-  if (::syscall(SYS_sched_getattr, thread, &found, sizeof found, 0) != 0) return std::nullopt;
+  if (::syscall(SYS_sched_getattr, 0, &found, sizeof found, 0) != 0) return std::nullopt;
   return found;
 }
 
@@ -40,20 +38,14 @@ bool set_slice(Attributes attributes, std::uint64_t nanoseconds) {
 void ShortSlices::ask() {
   if (has_asked_) return;
   has_asked_ = true;
-  const std::optional<Attributes> now = attributes_of(0);
+  const std::optional<Attributes> now = own_attributes();
   const bool helps = now && now->policy == SCHED_OTHER && now->runtime > kShortSliceNs;
   if (helps && set_slice(*now, kShortSliceNs)) before_ = now->runtime;
 }
 
 ShortSlices::~ShortSlices() {
   if (!before_) return;
-  if (const std::optional<Attributes> now = attributes_of(0)) set_slice(*now, *before_);
-}
-
-Duration time_slice_of(int thread) {
-  const std::optional<Attributes> now = attributes_of(thread);
-  if (!now || now->policy != SCHED_OTHER) return Duration::zero();
-  return std::chrono::nanoseconds(now->runtime);
+  if (const std::optional<Attributes> now = own_attributes()) set_slice(*now, *before_);
 }
 
 }  // namespace unisono

@@ -7,8 +7,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "base/clock.h"
-
 namespace unisono {
 
 /// Slices of the thread that asks, until this ends on the same thread. Where the system has no such
@@ -27,9 +25,5 @@ class ShortSlices {
   bool has_asked_ = false;
   std::optional<std::uint64_t> before_;  // nanoseconds; to be given back
 };
-
-/// Of a thread of this process, by its number in the system; 0: of the caller's. Zero where the
-/// system does not say.
-Duration time_slice_of(int thread);
 
 }  // namespace unisono
