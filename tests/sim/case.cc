@@ -145,6 +145,12 @@ Operation any_split(Random& random) {
   return {.what = {}, .parts = static_cast<int>(random.between(1, 3)), .colors = random.next()};
 }
 
+void insert_split(Random& random, Case* c) {
+  c->takes_turns = random.one_in(2);
+  const auto at = static_cast<std::ptrdiff_t>(random.below(c->operations.size()));
+  c->operations.insert(c->operations.begin() + at, any_split(random));
+}
+
 Network any_network(Random& random) {
   Network network;
   network.delay_min = random.of_any_scale_up_to(microseconds(100));
@@ -202,8 +208,14 @@ Fault any_fault(Random& random, int ranks, Duration within) {
   return fault;
 }
 
-// For good, perhaps with a death before or after, or for less than would be missed: what is sent
-// again once the network is back comes in time.
+Fault any_other_call(Random& random, const Case& c) {
+  return {.kind = Fault::Kind::kDiffers,
+          .rank = static_cast<Rank>(random.below(static_cast<std::uint64_t>(c.ranks))),
+          .call = random.below(c.operations.size())};
+}
+
+// For good, perhaps with a death before or after; for less than would be missed, so that what is
+// sent again once the network is back comes in time; or until it is missed by some.
 void add_partition(Random& random, Case* c) {
   c->silence = milliseconds(3000);
   const auto any_rank = [&] {
@@ -213,7 +225,6 @@ void add_partition(Random& random, Case* c) {
   Fault fault{
       .kind = Fault::Kind::kPartition, .rank = std::min(one, other), .peer = std::max(one, other)};
   fault.at = random.of_any_scale_up_to(milliseconds(60));
-  // Over before it is missed, or when only some have.
   if (random.one_in(4)) {
     fault.lasts = random.of_any_scale_up_to(milliseconds(1900));
   } else if (random.one_in(4)) {
@@ -313,16 +324,11 @@ Case make_sharing_case(std::uint64_t seed, const Limits& limits) {
     for (std::uint64_t i = 0; i < times; ++i) c.operations.push_back(c.operations.back());
   }
   if (random.one_in(6)) {
-    c.takes_turns = random.one_in(2);
-    const auto at = static_cast<std::ptrdiff_t>(random.below(c.operations.size()));
-    c.operations.insert(c.operations.begin() + at, any_split(random));
+    insert_split(random, &c);
   }
   if (!limits.with_faults || random.one_in(3)) return c;
   if (random.one_in(6)) {
-    c.faults.push_back(
-        {.kind = Fault::Kind::kDiffers,
-         .rank = static_cast<Rank>(random.below(static_cast<std::uint64_t>(c.ranks))),
-         .call = random.below(c.operations.size())});
+    c.faults.push_back(any_other_call(random, c));
     return c;
   }
   c.silence = random.one_in(2) ? milliseconds(3000) : milliseconds(0);
@@ -363,16 +369,11 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
   }
   // What all say in a split, many ranks have no memory for.
   if (c.ranks <= kManyRanks && random.one_in(4)) {
-    c.takes_turns = random.one_in(2);
-    const auto at = static_cast<std::ptrdiff_t>(random.below(c.operations.size()));
-    c.operations.insert(c.operations.begin() + at, any_split(random));
+    insert_split(random, &c);
   }
   if (!limits.with_faults || random.one_in(3)) return c;
   if (random.one_in(8)) {
-    c.faults.push_back(
-        {.kind = Fault::Kind::kDiffers,
-         .rank = static_cast<Rank>(random.below(static_cast<std::uint64_t>(c.ranks))),
-         .call = random.below(c.operations.size())});
+    c.faults.push_back(any_other_call(random, c));
     return c;
   }
   if (random.one_in(5)) {
