@@ -19,9 +19,9 @@ namespace unisono::perf {
 namespace {
 
 // What is asked for, by the option or else by the variable; the rows have what ran.
-std::string in_force(const std::string& option, const char* variable) {
+std::string in_force(const std::string& option, const Result<Config>& config,
+                     const char* variable) {
   if (!option.empty()) return option;
-  const Result<Config> config = Config::from_environment();
   const std::string value = config ? value_text(*config, variable) : std::string();
   return value.empty() || value == "auto" ? "auto" : fmt::format("{} ({})", value, variable);
 }
@@ -99,9 +99,10 @@ void Report::header() {
   if (options_.format != Format::kTable) return;
   fmt::print("# unisono perf {}: {} ranks; this is {}\n", options_.measured->facts.name,
              surroundings_.ranks, surroundings_.communicator);
+  const Result<Config> config = Config::from_environment();
   fmt::print("# transport {}, algorithm {}, {} buffers\n",
-             in_force(options_.transport, "UNISONO_TRANSPORT"),
-             in_force(options_.algorithm, "UNISONO_ALGORITHM"),
+             in_force(options_.transport, config, "UNISONO_TRANSPORT"),
+             in_force(options_.algorithm, config, "UNISONO_ALGORITHM"),
              options_.buffers.size() > 1 ? "private and allocated" : name_of(options_.buffers[0]));
   fmt::print(
       "# times: slowest rank behind {} before each iteration; an empty operation reads "

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,7 @@ struct Options {
   int ranks = 4;
   int root = 0;
   int chunks = 1;
-  int rank = -1;
+  std::optional<int> rank;
   std::string bytes_text = "1M";
   std::size_t bytes = 0;  // of that text
   double latency_us = 5;
@@ -59,7 +60,6 @@ struct Options {
   std::string topology;
   bool has_topology = false;  // even an empty one
   bool has_chunks = false;
-  bool has_rank = false;
 };
 
 // The plans of all ranks and what is known of them.
@@ -116,8 +116,8 @@ Result<PlanRequest> request_from(const Options& options) {
   if (options.root < 0 || options.root >= options.ranks) {
     return outside("root", options.root, 0, options.ranks - 1);
   }
-  if (options.rank < (options.has_rank ? 0 : -1) || options.rank >= options.ranks) {
-    return outside("rank", options.rank, 0, options.ranks - 1);
+  if (options.rank && (*options.rank < 0 || *options.rank >= options.ranks)) {
+    return outside("rank", *options.rank, 0, options.ranks - 1);
   }
   if (options.chunks < 1 || options.chunks > kChunksMax) {
     return outside("chunks", options.chunks, 1, kChunksMax);
@@ -128,7 +128,7 @@ Result<PlanRequest> request_from(const Options& options) {
   }
   request.ranks = options.ranks;
   request.root = options.root;
-  request.rank = std::max(options.rank, 0);
+  request.rank = options.rank.value_or(0);
   request.chunks = options.chunks;
   request.in_place = options.in_place;
   request.commutative = !options.ordered;
@@ -206,12 +206,12 @@ std::string verdict_of(const Report& report) {
 
 void print_text(const Options& options, const Report& report) {
   if (report.complete && report.check.ok() &&
-      report.request.ranks <= unisono::tools::kTimelineRanksMax && options.rank < 0) {
+      report.request.ranks <= unisono::tools::kTimelineRanksMax && !options.rank) {
     std::puts(unisono::tools::draw_timeline(report.rounds, report.request.ranks).c_str());
   }
-  if (options.rank >= 0 || report.request.ranks <= 4) {
+  if (options.rank || report.request.ranks <= 4) {
     for (const Plan& plan : report.plans) {
-      if (options.rank >= 0 && plan.request.rank != options.rank) continue;
+      if (options.rank && plan.request.rank != *options.rank) continue;
       std::puts(unisono::plan::text_of(plan).c_str());
     }
   }
@@ -259,8 +259,8 @@ nlohmann::json json_of(const Plan& plan, std::size_t bytes) {
 void print_json(const Options& options, const Report& report) {
   nlohmann::json plans = nlohmann::json::array();
   for (const Plan& plan : report.plans) {
-    if (options.rank < 0 || plan.request.rank == options.rank)
-      plans.push_back(json_of(plan, options.bytes));
+    if (options.rank && plan.request.rank != *options.rank) continue;
+    plans.push_back(json_of(plan, options.bytes));
   }
   nlohmann::json json{{"collective", name_of(report.request.collective)},
                       {"algorithm", report.algorithm->name},
@@ -424,7 +424,6 @@ int unisono::plan_main(int argc, char** argv) {
     app.parse(argc, argv);
     options.has_topology = app.count("--topology") > 0;
     options.has_chunks = app.count("--chunks") > 0;
-    options.has_rank = app.count("--rank") > 0;
   } catch (const CLI::ParseError& error) {
     return unisono::tools::finish_parsing(app, error);
   }

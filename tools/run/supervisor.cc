@@ -355,10 +355,11 @@ void Supervisor::on_rank_failure(const RankProcess& failed, Failure failure) {
   const int restarts_before = policy_.restarts();
   const auto decision =
       phase_ == Phase::kRunning ? policy_.on_failure(failed.rank, !failure_) : Decision::kFailed;
-  const auto say_who = [&](const std::string& who) {
+  const auto say_who = [&](const std::string& who, std::string_view why = "") {
     const bool is_counted = policy_.restarts() != restarts_before;
-    say(fmt::format("{}; starting {} ({} of {} restarts{})", failure.what, who, policy_.restarts(),
-                    job_.max_restarts, is_counted ? "" : ", counted with the failure before"));
+    say(fmt::format("{}; starting {} again{} ({} of {} restarts{})", failure.what, who, why,
+                    policy_.restarts(), job_.max_restarts,
+                    is_counted ? "" : ", counted with the failure before"));
   };
   switch (decision) {
     case Decision::kFailed:
@@ -366,14 +367,13 @@ void Supervisor::on_rank_failure(const RankProcess& failed, Failure failure) {
     case Decision::kGoesOn:
       return say(failure.what + "; the others go on without it");
     case Decision::kRankRestarts:
-      say_who(fmt::format("rank {} again", failed.rank));
+      say_who(fmt::format("rank {}", failed.rank));
       tell_verdict();  // its record is its successor's soon
       // What the rank has left running would meet its successor.
       signal_group(failed.leader, SIGKILL);
       return;
     case Decision::kAllRestart:
-      say_who(job_.restart == Restart::kAll ? "all ranks again"
-                                            : "all ranks again, as none is left to rejoin");
+      say_who("all ranks", job_.restart == Restart::kAll ? "" : ", as none is left to rejoin");
       failure_ = std::move(failure);
       look_for_empty_groups();
       if (group_left()) end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
