@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <span>
 #include <utility>
 
 #include "native/transfer.h"
@@ -12,22 +13,35 @@
 namespace unisono::native {
 namespace {
 
-// Whoever changes these raises kTrialsVersion (base/trial_facts.h). What is tried of a class: of
-// each path `calls` in a row, and all that `rounds` times. What the caches hold after one path is
-// not what they hold after another, so the first call of a row may count for little.
+// Of each path `calls` one after another, of which the last ones count, because what the caches
+// hold after one path is not what they hold after another; and all that `rounds` times.
+struct Rows {
+  std::uint32_t calls;
+  std::uint32_t counted;
+  std::uint32_t rounds;
+};
+
+// What is tried of a class. Whoever changes a plan raises kTrialsVersion (base/trial_facts.h).
 struct Plan {
   std::uint32_t paths;  // the first of kTriedPaths
   std::uint32_t warm_ups;
-  std::uint32_t calls;
-  std::uint32_t rounds;
+  Rows rows;
   std::uint32_t calls_until_next;  // the machine may change: a virtual processor changes its core
+  Rows long_rows = {0, 0, 0};      // of what was not far behind, if any
+  std::uint32_t calls_until_long = 0;
+
   std::uint32_t all_ways() const { return (1u << paths) - 1; }
+  const Rows& rows_of(bool is_long) const { return is_long ? long_rows : rows; }
 };
-constexpr Plan kPlanOfCells{2, 8, 12, 2, 20000};
-constexpr Plan kPlanOfShort{4, 2, 3, 2, 5000};
-constexpr Plan kPlanOfLong{3, 1, 2, 2, 1000};
-static_assert(kPlanOfCells.calls <= AccessTrials::kRowCallsMax);
+constexpr Plan kPlanOfCells{2, 8, {12, 12, 2}, 20000};
+constexpr Plan kPlanOfShort{4, 2, {3, 3, 2}, 5000};
+constexpr Plan kPlanOfLong{3, 1, {4, 3, 1}, 1000, {12, 5, 1}, 50};
+static_assert(kPlanOfCells.rows.calls <= AccessTrials::kRowCallsMax);
+static_assert(kPlanOfLong.long_rows.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
+
+// In short rows a path may seem so much slower than the fastest that it is not.
+constexpr double kMayCatchUp = 1.5;
 
 // What is written in one call is seen by all so many calls later. Nobody writes over it before all
 // have judged it: who writes the stamp of trial i has seen everyone begin the call two before it or
@@ -53,6 +67,21 @@ const Plan& plan_of(AccessTrials::Class number) {
 
 std::uint32_t count_of(std::uint32_t ways) {
   return static_cast<std::uint32_t>(std::popcount(ways));
+}
+
+// Those whose time is not far behind the least.
+std::uint32_t contenders_of(const WayTimes<kTriedPaths.size()>& times) {
+  const double least = times[shm::fastest_way(times)];
+  std::uint32_t ways = 0;
+  for (std::size_t way = 0; way < times.size(); ++way) {
+    if (times[way] != 0 && times[way] <= kMayCatchUp * least) ways |= 1u << way;
+  }
+  return ways;
+}
+
+bool is_among(std::uint32_t ways, AccessPath path) {
+  const auto place = std::find(kTriedPaths.begin(), kTriedPaths.end(), path) - kTriedPaths.begin();
+  return (ways >> place & 1u) != 0;
 }
 
 // Of those, the one that is number `index`.
@@ -92,6 +121,7 @@ void AccessTrials::begin_with_known(Class number) {
   std::fill(known.begin() + plan_of(number).paths, known.end(), 0);
   State& state = states_[static_cast<std::size_t>(number)];
   state.path = kTriedPaths[shm::first_way(known)];
+  state.knows_long_rows = true;
   state.next_change = plan_of(number).calls_until_next / shm::kKnownDivisor;
 }
 
@@ -116,26 +146,38 @@ AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
     state.next_change = state.calls + plan.warm_ups;
     return state.path;
   }
-  const std::uint32_t in_round = count_of(state.ways) * plan.calls;
-  if (state.trials < plan.rounds * in_round) {
+  const Rows& rows = plan.rows_of(state.is_in_long_rows);
+  const std::uint32_t in_round = count_of(state.ways) * rows.calls;
+  if (state.trials < rows.rounds * in_round) {
     const std::uint32_t trial = state.trials++;
-    const std::size_t path = way_of(state.ways, trial % in_round / plan.calls);
+    const std::size_t path = way_of(state.ways, trial % in_round / rows.calls);
     const bool is_first_row = trial < in_round;
-    trial_ = {number, path, trial % plan.calls, is_first_row, sequence, 0};
+    trial_ = {number, path, trial % rows.calls, state.is_in_long_rows, is_first_row, sequence, 0};
     state.last_trial = sequence;
     return kTriedPaths[path];
   }
-  if (sequence >= state.last_trial + kCallsUntilSeen) {
-    state.path = kTriedPaths[shm::fastest_way(state.least)];
-    if (group_.has_all_ranks()) {
-      shm::note(times_in(group_.trial_memory().learned.calls, number), state.least);
-    }
-    state.calls = 0;
-    state.next_change = plan.calls_until_next;
-    state.trials = 0;
-    state.ways = plan.all_ways();
-  }
+  if (sequence >= state.last_trial + kCallsUntilSeen) decide(number);
   return state.path;
+}
+
+// The times of all trials of the rows that ran are known. What short rows say of a class that has
+// long ones counts as long as there is nothing better.
+void AccessTrials::decide(Class number) {
+  const Plan& plan = plan_of(number);
+  State& state = states_[static_cast<std::size_t>(number)];
+  const std::uint32_t contenders = contenders_of(state.least);
+  const bool ends = plan.long_rows.calls == 0 || state.is_in_long_rows || count_of(contenders) < 2;
+  if (ends || !state.knows_long_rows || !is_among(contenders, state.path)) {
+    state.path = kTriedPaths[shm::fastest_way(state.least)];
+  }
+  if (group_.has_all_ranks() && (ends || !state.knows_long_rows)) {
+    shm::note(times_in(group_.trial_memory().learned.calls, number), state.least);
+  }
+  state.knows_long_rows = state.knows_long_rows || ends;
+  state.is_in_long_rows = !ends;
+  state.ways = ends ? plan.all_ways() : contenders;
+  state.next_change = ends ? plan.calls_until_next : plan.calls_until_long;
+  state.calls = state.trials = 0;
 }
 
 void AccessTrials::note(std::size_t bytes, TimePoint begin, TimePoint end, bool path_matters) {
@@ -161,11 +203,12 @@ void AccessTrials::judge_until(std::uint64_t sequence) {
 
 void AccessTrials::judge(const Trial& trial, std::uint32_t time) {
   State& state = states_[static_cast<std::size_t>(trial.number)];
-  const std::uint32_t calls = plan_of(trial.number).calls;
+  const Rows& rows = plan_of(trial.number).rows_of(trial.is_of_long_rows);
   state.row[trial.call] = time;
-  if (trial.call + 1 < calls) return;
-  const auto middle = state.row.begin() + (calls - 1) / 2;
-  std::nth_element(state.row.begin(), middle, state.row.begin() + calls);
+  if (trial.call + 1 < rows.calls) return;
+  const std::span counted(state.row.data() + rows.calls - rows.counted, rows.counted);
+  const auto middle = counted.begin() + (counted.size() - 1) / 2;
+  std::nth_element(counted.begin(), middle, counted.end());
   std::uint32_t& least = state.least[trial.path];
   least = shm::lesser_time(trial.is_first_row ? 0 : least, *middle);
 }

@@ -2,20 +2,22 @@
 // run and on the size; so the first calls of each collective and size try the paths in turn, and
 // the rest go on with the fastest. Of more than 1 MiB:
 //
-//   call        0 | 1 2     3 4       5 6         | 7 ... 12   | 13 14  | 15 ...
-//   path   mapped | mapped  streamed  single copy | once more  | mapped | the fastest
+//   call        0 | 1 ... 4  5 ... 8   9 ... 12    | 13 14  | 15 ...
+//   path   mapped | mapped   streamed  single copy | mapped | the fastest
 //
-// Shorter calls are tried in longer rows: 60 calls of those that fit a cell, never by single copy;
-// 28 up to 1 MiB, where what can be read in place is tried through the window, too, because two
-// members that take turns (shared_cells.h) can be faster by that. Some thousand calls later all are
-// tried again. Where an earlier job has left what it learned of a class
-// (transports/shm/trial_memory.h) its calls begin with the fastest, and all are tried after a
-// quarter of those; else they begin with what is predicted to be the fastest of what the host is
-// known to be like, and the first trials leave out what is predicted to be far behind
-// (way_costs.h). Only groups of all ranks of the host know and tell. Blocks of unequal length
-// are not tried. A call's time is that from when the last member came until the last one had what
-// it needs: so who comes late does not count, and members that share a core do. A path's time is
-// the median of its trials in a row (of two the less), in the better row.
+// Such calls find more of what they need in a large cache the longer they go one way, so some calls
+// later those that were not far behind are tried again in rows of twelve. Shorter calls are tried
+// in two rows: 60 calls of those that fit a cell, never by single copy; 28 up to 1 MiB, where what
+// can be read in place is tried through the window, too, because two members that take turns
+// (shared_cells.h) can be faster by that. Some thousand calls later all are tried again. Where an
+// earlier job has left what it learned of a class (transports/shm/trial_memory.h) its calls begin
+// with the fastest, and all are tried after a quarter of those; else they begin with what is
+// predicted to be the fastest of what the host is known to be like, and the first trials leave out
+// what is predicted to be far behind (way_costs.h). Only groups of all ranks of the host know and
+// tell. Blocks of unequal length are not tried. A call's time is that from when the last member
+// came until the last one had what it needs: so who comes late does not count, and members that
+// share a core do. A path's time is the median of the second half of its row (of two the less), in
+// the better row.
 //
 // All members choose alike without asking each other. Each writes beside its cells when it came and
 // when it had finished, and what a member wrote in call s all the others see when call s + 3
@@ -69,7 +71,9 @@ class AccessTrials {
     std::uint32_t calls = 0;
     std::uint32_t next_change = 0;  // the call up to which `path` stays
     std::uint32_t trials = 0;
-    std::uint32_t ways = 0;  // that are tried: bit i is kTriedPaths[i]
+    std::uint32_t ways = 0;        // that are tried: bit i is kTriedPaths[i]
+    bool is_in_long_rows = false;  // the trials that run, or come next
+    bool knows_long_rows = false;  // from these, or of an earlier job, is `path`
     AccessPath path = AccessPath::kMapped;
     std::uint64_t last_trial = 0;                   // number of the call
     std::array<std::uint32_t, kRowCallsMax> row{};  // times of the trials of a path that run
@@ -79,12 +83,14 @@ class AccessTrials {
     Class number = kNone;
     std::size_t path = 0;    // of kTriedPaths
     std::uint32_t call = 0;  // of the row
+    bool is_of_long_rows = false;
     bool is_first_row = false;
     std::uint64_t sequence = 0;
     std::size_t bytes = 0;
   };
 
   AccessPath change(Class number, std::uint64_t sequence);
+  void decide(Class number);
   static Times& times_in(CallTimes& calls, Class number);
   void begin_with_known(Class number);
   void begin_with_predicted(Class number);
