@@ -40,9 +40,6 @@ static_assert(kPlanOfCells.rows.calls <= AccessTrials::kRowCallsMax);
 static_assert(kPlanOfLong.long_rows.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
 
-// In short rows a path may seem so much slower than the fastest that it is not.
-constexpr double kMayCatchUp = 1.5;
-
 // What is written in one call is seen by all so many calls later. Nobody writes over it before all
 // have judged it: who writes the stamp of trial i has seen everyone begin the call two before it or
 // a later one, and who began the call of trial i - 2 had judged all up to i - 5.
@@ -71,10 +68,10 @@ std::uint32_t count_of(std::uint32_t ways) {
 
 // Those whose time is not far behind the least.
 std::uint32_t contenders_of(const WayTimes<kTriedPaths.size()>& times) {
-  const double least = times[shm::fastest_way(times)];
+  const std::uint32_t least = times[shm::fastest_way(times)];
   std::uint32_t ways = 0;
   for (std::size_t way = 0; way < times.size(); ++way) {
-    if (times[way] != 0 && times[way] <= kMayCatchUp * least) ways |= 1u << way;
+    if (times[way] != 0 && !shm::is_far_behind(times[way], least)) ways |= 1u << way;
   }
   return ways;
 }

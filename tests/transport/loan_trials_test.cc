@@ -13,7 +13,10 @@ namespace {
 using testing::Each;
 
 constexpr std::size_t kMessage = std::size_t{4} << 20;
-constexpr int kUntilDecided = 1 + kRows * kRowTimes;  // messages until there is a decision
+// Messages until there is a decision: the first one, or where both ways are close.
+constexpr int kUntilDecided = 1 + kRows * kRowTimes;
+constexpr int kProvisional = 1 + kMessagesUntilLong;
+constexpr int kUntilLongDecided = kUntilDecided + kProvisional + 2 * kLongRowTimes;
 
 FrameHeader frame_of(std::uint64_t number, std::size_t bytes = kMessage, std::size_t offset = 0) {
   FrameHeader header;
@@ -59,9 +62,35 @@ TEST(LoanTrials, TheFasterWayIsTaken) {
   EXPECT_THAT(copies.send(100, 100, 200), Each(false));
 }
 
+// Lent messages are slow at first, until a cache holds what they read.
+TEST(LoanTrials, LongRowsFollowWhereBothWaysAreClose) {
+  TrialMemory memory{};
+  Writer writer(&memory);
+  std::uint32_t in_a_row = 0;
+  const auto time = [&](bool is_lent) {
+    in_a_row = is_lent ? in_a_row + 1 : 0;
+    return is_lent ? 200 - 10 * std::min(in_a_row, 12u) : 150;
+  };
+  writer.send(kUntilDecided, time);
+  EXPECT_THAT(writer.send(kProvisional, time), Each(false));
+  EXPECT_THAT(writer.send(kLongRowTimes, time), Each(false));
+  EXPECT_THAT(writer.send(kLongRowTimes, time), Each(true));
+  EXPECT_THAT(writer.send(kMessagesUntilNext, time), Each(true));
+  const auto size = static_cast<std::size_t>(size_of_message(kMessage));
+  EXPECT_THAT(learned_by(memory).messages[size], testing::ElementsAre(150, 100));
+  writer.send(kUntilDecided, time);
+  EXPECT_THAT(writer.send(kProvisional, time), Each(true)) << "short rows change nothing";
+}
+
+TEST(LoanTrials, WhatIsFarBehindIsNotTriedInLongRows) {
+  Writer writer;
+  writer.send(kUntilDecided, 200, 100);
+  EXPECT_THAT(writer.send(kMessagesUntilNext, 200, 100), Each(true));
+}
+
 TEST(LoanTrials, WhatIsHardlyFasterStaysInTheRing) {
   Writer writer;
-  writer.send(kUntilDecided, 100, 98);
+  writer.send(kUntilLongDecided, 100, 98);
   EXPECT_THAT(writer.send(100, 100, 98), Each(false));
 }
 
@@ -197,6 +226,34 @@ TEST(MessageTimer, TellsOnceTheLastByteIsHere) {
     EXPECT_EQ(received.count, number - 6);
     EXPECT_EQ(received.last_was_lent, number == 8);
   }
+}
+
+TEST(MessageTimer, TellsOnceWhatPassesItIsSentToo) {
+  MessageTimes told{};
+  MessageTimer timer(&told);
+  const std::size_t bytes = kFramePayloadMax;
+  const std::uint64_t& word = told.of_size[size_of_message(bytes)];
+  const auto receive = [&](std::uint64_t number) {
+    timer.grant(frame_of(number, bytes));
+    timer.begin(frame_of(number, bytes), false);
+    timer.end(frame_of(number, bytes));
+  };
+  timer.begin_sending();
+  receive(1);
+  EXPECT_EQ(word, 0u);
+  timer.end_sending();
+  EXPECT_EQ(word >> 32, 1u);
+  timer.begin_sending();
+  receive(2);
+  EXPECT_EQ(word >> 32, 1u);
+  receive(3);
+  EXPECT_EQ(word >> 32, 2u) << "the next one has come before that";
+  timer.end_sending();
+  EXPECT_EQ(word >> 32, 3u);
+  const std::uint64_t last = word;
+  timer.begin_sending();
+  timer.end_sending();
+  EXPECT_EQ(word, last);
 }
 
 TEST(MessageTimer, OfAMessageWhoseBeginningIsUnknownNothingIsTold) {

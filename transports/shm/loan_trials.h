@@ -1,16 +1,17 @@
 // Whether messages in private memory are lent, for one copy by the kernel, or go through the ring,
 // for two through the caches: which is faster depends on the processor, on where the two ranks run
-// and on the size. So the first messages of each size go both ways, in rows of kRowMessages, and
-// the rest as was faster; kMessagesUntilNext later all is tried again. Where an earlier job has
-// left what it learned (trial_memory.h) they begin with that, and try after a quarter of those.
+// and on the size. So the first messages of each size go both ways, in kRows rows of kRowTimes, and
+// the rest as was faster. Where neither way is far behind, both are tried again in rows of
+// kLongRowTimes some messages later, because one copy finds more and more in a large cache the
+// longer messages go that way. kMessagesUntilNext later all is tried again. Where an earlier job
+// has left what it learned (trial_memory.h) they begin with that, and try after a quarter of those.
 //
 // The reader times every message of such a size, from its grant, or the end of the message before,
-// to its last byte, because what it does itself for a message that goes the other way counts as
-// well. It tells the writer in the ring's first control line what the last one took. The writer
-// knows which way it went. A way's time is the median of a row, in its better row: the least would
-// be that of a message which nothing went against, and two that pass each other are what takes
-// long. The first message of a row finds what the other way has left in the caches and does not
-// count.
+// to its last byte, or until what it sends itself meanwhile is sent: of two messages that pass each
+// other one may be quick at the other's cost. It tells the writer in the ring's first control line
+// what the last one took. The writer knows which way it went. A way's time is the median of a row,
+// in its better row. The first messages of a row find what the other way has left in the caches
+// and do not count.
 //
 // Of two messages that pass each other one through the ring and one lent is worse than either for
 // both. So of two ranks that exchange messages of one size the one of the lower number decides, and
@@ -41,6 +42,10 @@ inline int size_of_message(std::uint64_t bytes) {
 /// Times in a row, and rows: through the ring and lent in turn.
 inline constexpr std::uint32_t kRowTimes = 4;
 inline constexpr std::uint32_t kRows = 4;
+/// Once more of each way, so many messages later; the first ones do not count.
+inline constexpr std::uint32_t kLongRowTimes = 12;
+inline constexpr std::uint32_t kCountedOfLongRow = 5;
+inline constexpr std::uint32_t kMessagesUntilLong = 50;
 /// Messages of a row after which its reader tells too rarely to go on.
 inline constexpr std::uint32_t kRowMessagesMax = 100;
 /// Of one size, until it is tried again.
@@ -78,21 +83,25 @@ class LoanTrials {
   struct State {
     std::uint32_t until_next = 1;  // messages before the next trial; the first one opens the ring
     bool decided = false;          // to lend
+    bool knows_long_rows = false;  // from these, or of an earlier job
     // The row that runs: all messages from `first` on go its way.
     std::uint32_t row = 0;
     std::uint32_t messages = 0;
     std::uint32_t first = 0;
     std::uint32_t told = 0;  // number of the last message whose time is known
     std::uint32_t times_known = 0;
-    std::array<std::uint32_t, kRowTimes> times{};  // ns for a MiB
-    std::array<std::uint32_t, 2> least{};          // of the rows: through the ring, lent
-    std::uint32_t received = 0;                    // of those that are followed, when last seen
-    std::uint32_t alone = kFollowingMessages;      // messages since
+    std::array<std::uint32_t, kLongRowTimes> times{};  // ns for a MiB
+    std::array<std::uint32_t, 2> least{};              // of the rows: through the ring, lent
+    std::uint32_t row_times() const { return row < kRows ? kRowTimes : kLongRowTimes; }
+    std::uint32_t received = 0;                // of those that are followed, when last seen
+    std::uint32_t alone = kFollowingMessages;  // messages since
   };
   static bool follows(State& state, const ReceivedMessages::OfSize& received);
   bool next(State& state, std::uint32_t number) const;
   void note(State& state) const;
   void end_row(State& state) const;
+  static void judge_row(State& state);
+  bool decide(State& state) const;
   std::size_t size_of(const State& state) const {
     return static_cast<std::size_t>(&state - states_.data());
   }
@@ -121,9 +130,18 @@ class MessageTimer {
   /// A frame has been read.
   void end(const FrameHeader& header) {
     const bool is_last = header.offset + header.payload_bytes == header.total_bytes;
-    if (is_tried(header) && is_last && header.sequence == number_) tell(header);
+    if (!is_tried(header) || !is_last || header.sequence != number_) return;
+    ended_ = Clock::now();
+    held_bytes_ = header.total_bytes;
+    if (!is_sending_) tell_held();
   }
   const ReceivedMessages& received() const { return received_; }
+  /// A frame of this rank's to the same peer is under way, or no longer is.
+  void begin_sending() { is_sending_ = true; }
+  void end_sending() {
+    is_sending_ = false;
+    if (held_bytes_ != 0) tell_held();
+  }
 
  private:
   struct Grant {
@@ -136,7 +154,7 @@ class MessageTimer {
   }
   void begin_message(const FrameHeader& header, bool is_lent);
   TimePoint granted_at(std::uint64_t number) const;
-  void tell(const FrameHeader& header);
+  void tell_held();
 
   MessageTimes* told_;
   ReceivedMessages received_;
@@ -145,6 +163,9 @@ class MessageTimer {
   std::uint64_t number_ = 0;  // of the message that is read
   TimePoint began_{};
   TimePoint ended_{};  // the one before
+  bool is_sending_ = false;
+  // Of the message that is here, but not told of yet; 0: none.
+  std::uint64_t held_bytes_ = 0;
 };
 
 }  // namespace unisono::shm

@@ -66,6 +66,7 @@ PostResult ShmTransport::Link::post_send(const FrameHeader& header,
     case RingSender::Pushed::kPart:
       pending_ = true;
       pending_token_ = token;
+      receiver_.begin_sending();
       return PostResult::kPending;
     case RingSender::Pushed::kBroken:
       break;
@@ -77,6 +78,7 @@ PostResult ShmTransport::Link::post_send(const FrameHeader& header,
 void ShmTransport::Link::cancel(std::uint64_t token) {
   if (!pending_ || pending_token_ != token) return;
   pending_ = false;
+  receiver_.end_sending();
   sender_->detach();
 }
 
@@ -134,7 +136,9 @@ bool ShmTransport::Link::poll_receive(FrameSink& sink) {
 
 // The state is changed before each call of the sink: the sink may post at once.
 void ShmTransport::Link::return_pending(FrameSink& sink) {
-  if (std::exchange(pending_, false)) sink.sent(peer_, pending_token_);
+  if (!std::exchange(pending_, false)) return;
+  sink.sent(peer_, pending_token_);
+  if (!pending_) receiver_.end_sending();
 }
 
 void ShmTransport::Link::end_lending() {

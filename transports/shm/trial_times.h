@@ -32,6 +32,9 @@ inline bool is_clearly_less(std::uint64_t time, std::uint64_t other) {
   return time < other - other * 4 / 100;
 }
 
+/// Whether so much more time was taken in a few trials that longer rows would not change that.
+inline bool is_far_behind(std::uint64_t time, std::uint64_t least) { return time > least * 3 / 2; }
+
 /// The way of the least time, or the first where none is clearly less than that one's. A way that
 /// was not tried is none.
 template <std::size_t kWays>
