@@ -39,7 +39,9 @@ TEST(HouseRules, OnlyTheConfigurationReadsTheEnvironment) {
     if (!is_shipped(file) || file.is_in("src/config")) continue;
     if (file.path == "tools/common/environment.cc") continue;
     for (std::size_t i = 0; i < file.lines.size(); ++i) {
-      EXPECT_FALSE(std::regex_search(code_of(file.lines[i]), reads))
+      const std::string code = code_of(file.lines[i]);
+      if (code.find("env") == std::string::npos) continue;  // a regex takes long to say so
+      EXPECT_FALSE(std::regex_search(code, reads))
           << place(file, i + 1) << ": read a row of src/config/config.cc instead";
     }
   }

@@ -1,9 +1,14 @@
 #include "native_oracle.h"
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
+#include <span>
 
 #include "base/collective.h"
+#include "native_values.h"
+#include "tests/support/same_bytes.h"
 
 namespace unisono::test {
 namespace {
@@ -11,13 +16,9 @@ namespace {
 using Element = std::int32_t;
 constexpr std::size_t kGuard = 16;
 constexpr std::byte kGuardByte{0xa5};
-
-/// Element i of the block that `source` has for `target` (or for all: target 0).
-Element value(std::uint32_t call, int source, int target, std::size_t i) {
-  return static_cast<Element>(call * 31 + static_cast<std::uint32_t>(source) * 1009 +
-                              static_cast<std::uint32_t>(target) * 7919 +
-                              static_cast<std::uint32_t>(i) * 3);
-}
+// Elements are made aside, so many at a time, and moved or compared as one block, which a sanitizer
+// looks at once.
+constexpr std::size_t kAside = 4096;
 
 /// Length of the block from `source` to `target` in an irregular call; zero for some.
 std::size_t irregular(std::size_t count, int source, int target) {
@@ -53,8 +54,8 @@ class Array {
       rank.check(memory.has_value(), "allocate: " + memory.status().message());
       memory_ = static_cast<std::byte*>(*memory);
     } else {
-      own_.resize(bytes);
-      memory_ = own_.data();
+      own_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+      memory_ = own_.get();
     }
     begin_ = memory_ + kGuard + oracle_case.misalign;
     std::memset(memory_, static_cast<int>(kGuardByte), bytes);
@@ -66,14 +67,6 @@ class Array {
   Array& operator=(const Array&) = delete;
 
   std::byte* at(std::size_t index) const { return begin_ + index * sizeof(Element); }
-  void set(std::size_t index, Element element) const {
-    std::memcpy(at(index), &element, sizeof element);
-  }
-  Element get(std::size_t index) const {
-    Element element;
-    std::memcpy(&element, at(index), sizeof element);
-    return element;
-  }
   bool guards_intact() const {
     for (std::size_t i = 0; i < kGuard; ++i) {
       if (begin_[-1 - static_cast<std::ptrdiff_t>(i)] != kGuardByte) return false;
@@ -86,16 +79,10 @@ class Array {
   TestRank& rank_;
   std::size_t count_;
   bool heap_;
-  std::vector<std::byte> own_;
+  std::unique_ptr<std::byte[]> own_;
   std::byte* memory_ = nullptr;
   std::byte* begin_ = nullptr;
 };
-
-Element combined(std::uint32_t call, int first, int last, int target, std::size_t i) {
-  std::uint32_t sum = 0;
-  for (int r = first; r < last; ++r) sum += static_cast<std::uint32_t>(value(call, r, target, i));
-  return static_cast<Element>(sum);
-}
 
 class Case {
  public:
@@ -141,13 +128,17 @@ class Case {
     asked_.in = input_at_;
     asked_.out = output_at_;
     for (std::size_t block = 0; block < in_blocks; ++block) {
-      for (std::size_t i = 0; i < count_; ++i) put(block * count_ + i, static_cast<int>(block), i);
+      put(block * count_, count_, static_cast<int>(block));
     }
   }
 
-  void put(std::size_t index, int target, std::size_t i) const {
-    const Element element = value(call_, rank_.self, target, i);
-    std::memcpy(input_at_ + index * sizeof element, &element, sizeof element);
+  void put(std::size_t at, std::size_t count, int target) const {
+    const NativeSum sum{call_, rank_.self, rank_.self + 1, target};
+    for (std::size_t first = 0; first < count; first += kAside) {
+      const auto part = elements_of(sum, first, std::min(kAside, count - first));
+      const auto bytes = std::as_bytes(std::span(part));
+      std::copy(bytes.begin(), bytes.end(), input_at_ + (at + first) * sizeof(Element));
+    }
   }
 
   void irregular_input(int targets) {
@@ -155,7 +146,7 @@ class Case {
     asked_.in = input_at_;
     for (int target = 0; target < targets; ++target) {
       const auto t = static_cast<std::size_t>(target);
-      for (std::size_t i = 0; i < in_.counts[t]; ++i) put(in_.displacements[t] + i, target, i);
+      put(in_.displacements[t], in_.counts[t], target);
     }
   }
   void irregular_output() {
@@ -171,20 +162,29 @@ class Case {
   void prepare_reduce_scatter_v();
   void verify();
 
-  void expect(std::size_t index, Element wanted) {
-    Element got;
-    std::memcpy(&got, output_at_ + index * sizeof got, sizeof got);
-    if (got == wanted || complained_) return;
+  void expect(std::size_t at, std::size_t length, const NativeSum& sum) {
+    for (std::size_t first = 0; first < length && !complained_; first += kAside) {
+      const auto wanted = elements_of(sum, first, std::min(kAside, length - first));
+      const std::span got(output_at_ + (at + first) * sizeof(Element),
+                          wanted.size() * sizeof(Element));
+      if (!same_bytes(std::as_bytes(std::span(wanted)), got)) complain(at + first, got, wanted);
+    }
+  }
+  void complain(std::size_t at, std::span<const std::byte> got, std::span<const Element> wanted) {
     complained_ = true;
+    std::vector<Element> elements(wanted.size());
+    std::memcpy(elements.data(), got.data(), got.size());
+    const auto [wrong, right] = std::mismatch(elements.begin(), elements.end(), wanted.begin());
+    const auto index = at + static_cast<std::size_t>(wrong - elements.begin());
     rank_.check(false, describe(case_) + ": element " + std::to_string(index) + " is " +
-                           std::to_string(got) + ", not " + std::to_string(wanted));
+                           std::to_string(*wrong) + ", not " + std::to_string(*right));
   }
   /// Block `at` of the output came from `source`, which had it for `target`.
   void expect_block(std::size_t at, std::size_t length, int source, int target) {
-    for (std::size_t i = 0; i < length; ++i) expect(at + i, value(call_, source, target, i));
+    expect(at, length, {call_, source, source + 1, target});
   }
   void expect_combined(std::size_t length, int first, int last, int target) {
-    for (std::size_t i = 0; i < length; ++i) expect(i, combined(call_, first, last, target, i));
+    expect(0, length, {call_, first, last, target});
   }
 
   TestRank& rank_;
@@ -214,7 +214,7 @@ void Case::prepare(const compute::Reduction& reduction) {
     case Collective::kBroadcast:
       output_at_ = output_.emplace(rank_, case_, count_).at(0);
       asked_.in = asked_.out = input_at_ = output_at_;
-      for (std::size_t i = 0; root_ && i < count_; ++i) put(i, 0, i);
+      if (root_) put(0, count_, 0);
       return;
     case Collective::kAllGather:
     case Collective::kGather:

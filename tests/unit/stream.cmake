@@ -4,6 +4,6 @@ unisono_test(handshake_test
   LABELS unit)
 unisono_test(stream_frames_test SOURCES stream_frames_test.cc LABELS unit)
 unisono_test(stream_transport_test SOURCES stream_transport_test.cc stream_silence_test.cc stream_sharing_test.cc
-  LABELS unit PROCESSORS 2)
+  LABELS unit)
 unisono_test(stream_strangers_test SOURCES stream_dial_test.cc stream_strangers_test.cc LABELS unit
   LINKS Boost::headers)

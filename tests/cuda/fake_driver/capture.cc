@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <unordered_map>
+#include <utility>
 
 #include "tests/cuda/fake_driver/entry.h"
 
@@ -177,25 +179,26 @@ CUresult instantiate(CUgraphExec* executable, CUgraph graph, unsigned long long)
 
 // In any order that keeps what follows what, another one each time, and late.
 void run_nodes(const CUgraphExec_st& executable, std::minstd_rand& random) {
-  std::set<Node*> done;
-  Nodes left = executable.nodes;
-  while (!left.empty()) {
-    std::vector<std::size_t> ready;
-    for (std::size_t i = 0; i < left.size(); ++i) {
-      if (std::all_of(left[i]->after.begin(), left[i]->after.end(),
-                      [&](const auto& node) { return done.contains(node.get()); })) {
-        ready.push_back(i);
-      }
-    }
-    const std::size_t next = ready[random() % ready.size()];
-    const std::shared_ptr<Node> node = left[next];
-    left.erase(left.begin() + static_cast<std::ptrdiff_t>(next));
+  std::unordered_map<const Node*, std::vector<Node*>> followers;
+  std::unordered_map<const Node*, std::size_t> awaited;  // how many must still run before it
+  std::vector<Node*> ready;
+  for (const std::shared_ptr<Node>& node : executable.nodes) {
+    awaited[node.get()] = node->after.size();
+    for (const auto& before : node->after) followers[before.get()].push_back(node.get());
+    if (node->after.empty()) ready.push_back(node.get());
+  }
+  while (!ready.empty()) {
+    std::swap(ready[random() % ready.size()], ready.back());
+    Node* const node = ready.back();
+    ready.pop_back();
     if (settings().delay_us > 0 && random() % 4 == 0) {
       const unsigned late = random() % static_cast<unsigned>(settings().delay_us + 1);
       std::this_thread::sleep_for(std::chrono::microseconds(late));
     }
     node->operation.run();
-    done.insert(node.get());
+    for (Node* const follower : followers[node]) {
+      if (--awaited[follower] == 0) ready.push_back(follower);
+    }
   }
 }
 
