@@ -18,6 +18,7 @@ VerbsOptions verbs_options(const Config& config, Rank rank, int size) {
   options.retries = from.retries;
   options.relaxed_ordering = from.relaxed_ordering;
   options.registered_bytes_max = from.registered_bytes;
+  options.checksum = config.checksum;
   return options;
 }
 

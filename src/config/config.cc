@@ -194,8 +194,9 @@ const Row kRows[]{
      },
      [](const Config& c) { return std::to_string(c.streams); }},
     {{"UNISONO_CHECKSUM", "on|off", "off",
-      "whether what crosses TCP and UNIX sockets carries checksums, so that bytes which change on "
-      "the way fail the call; the same on all ranks"},
+      "whether what ranks send each other over sockets and RDMA carries checksums, so that bytes "
+      "which change on the way fail the call; not what ranks of a host share in memory; the same "
+      "on all ranks"},
      [](std::string_view text, Config* c) { return parse_switch(text, &c->checksum); },
      [](const Config& c) { return std::string(c.checksum ? "on" : "off"); }},
     {{"UNISONO_VERBS_DEVICES", "device[:port],...", "",

@@ -72,7 +72,7 @@ struct Config {
   std::size_t scratch_bytes = std::size_t{256} << 20;
   std::size_t eager_bytes = 0;
   int streams = 0;
-  bool checksum = false;  ///< of what crosses stream transports
+  bool checksum = false;  ///< of what crosses sockets and RDMA
   VerbsConfig verbs;
   CudaConfig cuda;
   std::size_t object_staging_bytes = std::size_t{16} << 20;

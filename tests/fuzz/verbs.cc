@@ -5,6 +5,7 @@
 #include "tests/fuzz/target.h"
 #include "transports/verbs/hello.h"
 #include "transports/verbs/receive_ring.h"
+#include "transports/verbs/send_ring.h"
 
 namespace unisono::fuzz {
 namespace {
@@ -91,7 +92,7 @@ struct AlignedFree {
   void operator()(std::byte* at) const { std::free(at); }
 };
 
-void fuzz_receive_ring(std::span<const std::byte> input) {
+void fuzz_ring(std::span<const std::byte> input, std::optional<Rank> summed_by) {
   Input in(input);
   const std::span<const std::byte> orders = in.take(64);
   const std::unique_ptr<std::byte, AlignedFree> memory(
@@ -100,7 +101,7 @@ void fuzz_receive_ring(std::span<const std::byte> input) {
   std::fill(ring_bytes.begin(), ring_bytes.end(), std::byte{0});
   const std::span<const std::byte> content = in.take(kRing);
   std::copy(content.begin(), content.end(), ring_bytes.begin());
-  ReceiveRing ring(ring_bytes);
+  ReceiveRing ring(ring_bytes, summed_by);
   for (Input order(orders); !order.empty();) {
     const int what = order.byte();
     Status status;
@@ -134,6 +135,9 @@ void fuzz_receive_ring(std::span<const std::byte> input) {
   }
 }
 
+void fuzz_receive_ring(std::span<const std::byte> input) { fuzz_ring(input, std::nullopt); }
+void fuzz_summed_ring(std::span<const std::byte> input) { fuzz_ring(input, Rank{1}); }
+
 std::vector<Bytes> ring_corpus() {
   // Records of 20 bytes, a lent one, a skip to the end.
   FrameHeader whole;
@@ -154,11 +158,27 @@ std::vector<Bytes> ring_corpus() {
           Bytes{}};
 }
 
+// As a correct peer writes them.
+std::vector<Bytes> summed_corpus() {
+  Bytes memory(kRing);
+  SendRing ring(memory, true);
+  FrameHeader header;
+  header.payload_bytes = 1000;
+  for (int record = 0; record < 3; ++record) {
+    ring.append_whole(header, Bytes(header.payload_bytes, std::byte{2}));
+  }
+  ring.append_lent(header, {}, 7);
+  Bytes few(64, std::byte{2 + 4 * 2});
+  Bytes all(64, std::byte{2 + 4 * 63});
+  return {few + memory, all + memory};
+}
+
 }  // namespace
 
 void add_verbs(Targets* targets) {
   targets->push_back({"link_message", fuzz_link_message, message_corpus, 10'000});
   targets->push_back({"receive_ring", fuzz_receive_ring, ring_corpus, 3000});
+  targets->push_back({"summed_ring", fuzz_summed_ring, summed_corpus, 3000});
 }
 
 }  // namespace unisono::fuzz

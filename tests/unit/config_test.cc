@@ -357,6 +357,7 @@ TEST(VerbsSettings, HaveTheDefaultsOfTheTransport) {
   EXPECT_EQ(given.retries, own.retries);
   EXPECT_EQ(given.relaxed_ordering, own.relaxed_ordering);
   EXPECT_EQ(given.registered_bytes_max, own.registered_bytes_max);
+  EXPECT_EQ(given.checksum, own.checksum);
 }
 
 TEST(VerbsSettings, ReachTheTransport) {
@@ -371,6 +372,7 @@ TEST(VerbsSettings, ReachTheTransport) {
                   .retries = 5,
                   .relaxed_ordering = false,
                   .registered_bytes = 4096};
+  config.checksum = true;
   const VerbsOptions options = verbs_options(config, 0, 2);
   EXPECT_EQ(options.devices, "mlx5_1");
   EXPECT_EQ(options.gid, "rocev2");
@@ -382,6 +384,7 @@ TEST(VerbsSettings, ReachTheTransport) {
   EXPECT_EQ(options.retries, 5);
   EXPECT_FALSE(options.relaxed_ordering);
   EXPECT_EQ(options.registered_bytes_max, 4096u);
+  EXPECT_TRUE(options.checksum);
 }
 
 }  // namespace

@@ -115,6 +115,29 @@ void Core::cut(Work& work) {
   std::shuffle(work.pieces.begin(), work.pieces.end(), random_);
 }
 
+void Core::tamper(Device& device, Work& work) {
+  if (!device.tampering || device.tampering->opcode != work.opcode) return;
+  const FakeTampering how = *device.tampering;
+  if (work.bytes <= how.at) return;
+  if (how.how == FakeTampering::How::kRepeat) {
+    std::vector<std::byte>& first = device.first_message;
+    if (first.empty()) {
+      first.resize(static_cast<std::size_t>(work.bytes));
+      work.kept = &first;
+      return;
+    }
+    if (first.size() != work.bytes) return;
+    work.other = &first;
+  } else if (how.how == FakeTampering::How::kFlip) {
+    work.flipped = how.at;
+  } else {
+    const auto left = static_cast<std::size_t>(how.at);
+    std::erase_if(work.pieces, [left](const Piece& piece) { return piece.offset >= left; });
+    for (Piece& piece : work.pieces) piece.bytes = std::min(piece.bytes, left - piece.offset);
+  }
+  device.tampering.reset();
+}
+
 /// False: memory has gone since the request began.
 bool Core::lay_out(const Qp& qp, Work& work, Piece piece, Region* remote) {
   stretches_.clear();
@@ -143,13 +166,21 @@ bool Core::lay_out(const Qp& qp, Work& work, Piece piece, Region* remote) {
   return true;
 }
 
-void Core::move(Qp& qp, Qp& peer, Region* remote, std::unique_lock<std::mutex>& lock) {
+void Core::move(Qp& qp, Qp& peer, const Work& work, Region* remote,
+                std::unique_lock<std::mutex>& lock) {
   moving_ = true;
+  std::size_t offset = work.pieces.back().offset;
   lock.unlock();
   {
     const Shown shown(options_.exact_order);
     for (const Stretch& stretch : stretches_) {
-      std::memcpy(stretch.target, stretch.source, stretch.bytes);
+      const std::byte* source = work.other ? work.other->data() + offset : stretch.source;
+      std::memcpy(stretch.target, source, stretch.bytes);
+      if (work.kept) std::memcpy(work.kept->data() + offset, source, stretch.bytes);
+      if (work.flipped && *work.flipped - offset < stretch.bytes) {
+        stretch.target[*work.flipped - offset] ^= std::byte{1};
+      }
+      offset += stretch.bytes;
       if (stretch.local != nullptr) order_release(stretch.local);
     }
     order_release(remote);

@@ -146,8 +146,9 @@ class Core {
   Region* find_local(const Qp& qp, const ibv_sge& sge, bool written);
   Region* find_remote(const Work& work, const Qp& peer);
   void cut(Work& work);
+  void tamper(Device& device, Work& work);
   bool lay_out(const Qp& qp, Work& work, Piece piece, Region* remote);
-  void move(Qp& qp, Qp& peer, Region* remote, std::unique_lock<std::mutex>& lock);
+  void move(Qp& qp, Qp& peer, const Work& work, Region* remote, std::unique_lock<std::mutex>& lock);
 
   std::uint64_t below(std::uint64_t bound) { return random_() % bound; }
 

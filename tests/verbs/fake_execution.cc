@@ -153,6 +153,7 @@ void Core::begin(Qp& qp, Work& work) {
   }
   if (status == IBV_WC_SUCCESS) {
     cut(work);
+    tamper(*qp.owner, work);
   } else {
     fail(qp, work, status);
   }
@@ -171,7 +172,7 @@ void Core::advance(Qp& qp, Work& work, Qp& peer, std::unique_lock<std::mutex>& l
       fail(qp, work, IBV_WC_LOC_PROT_ERR);
       return retire(qp);
     }
-    move(qp, peer, remote, lock);
+    move(qp, peer, work, remote, lock);
     // Nobody changed or destroyed either queue pair meanwhile: that waits for the move's end.
     work.pieces.pop_back();
   }

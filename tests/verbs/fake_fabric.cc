@@ -53,6 +53,13 @@ void FakeFabric::lose_next_completion(int host, int device) {
   core_->device(host, device).lose_completion = true;
 }
 
+void FakeFabric::tamper(int host, int device, const FakeTampering& how) {
+  Core::Section section(*core_);
+  fake::Device& changed = core_->device(host, device);
+  changed.tampering = how;
+  changed.first_message.clear();
+}
+
 void FakeFabric::set_link(int host, int device, bool up) {
   Core::Section section(*core_);
   fake::Device& changed = core_->device(host, device);

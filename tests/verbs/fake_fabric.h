@@ -61,6 +61,18 @@ struct FakeFabricOptions {
 /// `hosts` alike, each with `devices` like `device`.
 FakeFabricOptions fake_world(int hosts, int devices, const FakeDeviceOptions& device = {});
 
+/// What a link does to a message although every check on the way passes.
+struct FakeTampering {
+  enum class How : std::uint8_t {
+    kFlip,    ///< the lowest bit of the byte `at`
+    kCut,     ///< what is from `at` on does not land, and all of it is said to have
+    kRepeat,  ///< of two messages of one length the first lands in place of the second, too
+  };
+  How how = How::kFlip;
+  ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  std::uint64_t at = 0;
+};
+
 /// The functions of VerbsApi that can be made to fail.
 enum class FakeCall {
   kGetDeviceList,
@@ -123,6 +135,9 @@ class FakeFabric {
   void fail_next_request(int host, int device, ibv_wc_status status);
   /// The next completion of a work request of `device` never reaches its queue.
   void lose_next_completion(int host, int device);
+  /// Once, of the next message that `device` asks for with that opcode and that is longer than
+  /// `at`.
+  void tamper(int host, int device, const FakeTampering& how);
   /// Port state, event and traffic.
   void set_link(int host, int device, bool up);
   /// The event; from then on nothing is carried out, new objects are refused with EIO.

@@ -30,6 +30,8 @@ struct Device : ibv_device {
   bool broken = false;
   std::optional<ibv_wc_status> next_status;
   bool lose_completion = false;
+  std::optional<FakeTampering> tampering;  ///< still to come
+  std::vector<std::byte> first_message;    ///< of the two that kRepeat takes
   std::vector<Context*> contexts;
 };
 
@@ -96,7 +98,10 @@ struct Work {
   std::uint64_t bytes = 0;
   std::uint64_t remote = 0;
   std::uint32_t rkey = 0;
-  std::vector<Piece> pieces;  ///< still to be moved, last one first
+  std::vector<Piece> pieces;                      ///< still to be moved, last one first
+  std::optional<std::uint64_t> flipped;           ///< a byte that lands with another bit
+  std::vector<std::byte>* kept = nullptr;         ///< where what is moved is copied to as well
+  const std::vector<std::byte>* other = nullptr;  ///< what is moved instead
   bool done = false;
   bool refused = false;  ///< by the peer, whose queue pair then breaks as well
   ibv_wc_status status = IBV_WC_SUCCESS;

@@ -45,7 +45,7 @@ Hello a_hello() {
   hello.read = 77;
   hello.lent = 99;
   for (std::uint64_t i = 0; i < 3; ++i) {
-    hello.sources.push_back({0x1000 * i, {1, 2, 3, static_cast<std::uint32_t>(i)}, {}});
+    hello.sources.push_back({0x1000 * i, {1, 2, 3, static_cast<std::uint32_t>(i)}});
   }
   hello.queue_pairs = {end_on(0), end_on(1, 5), end_on(3, 15)};
   return hello;
@@ -103,7 +103,7 @@ TEST(LinkMessage, LargestHelloRoundTripsWithinTheBound) {
   hello.ring_address = ~std::uint64_t{0} - kRingBytesMax + 1;
   hello.immediates = kImmediatesMax;
   hello.consumed = hello.read = hello.lent = kPositionMax;
-  hello.sources.assign(kLentMax, {~std::uint64_t{0}, {1, 2, 3, 4}, {}});
+  hello.sources.assign(kLentMax, {~std::uint64_t{0}, {1, 2, 3, 4}});
   hello.queue_pairs.clear();
   for (std::size_t i = 0; i < kQueuePairsMax; ++i) {
     hello.queue_pairs.push_back(
@@ -149,7 +149,7 @@ TEST(LinkMessage, FailedRoundTripsAndIsCutToItsBound) {
 }
 
 TEST(LinkMessage, BytesAreLittleEndianWhateverTheHost) {
-  EXPECT_EQ(encode_ready(0x04030201), std::string("uvbl\x01\x00\x02\x01\x02\x03\x04", 11));
+  EXPECT_EQ(encode_ready(0x04030201), std::string("uvbl\x02\x00\x02\x01\x02\x03\x04", 11));
 }
 
 struct Violation {
@@ -247,14 +247,14 @@ TEST(LinkMessage, CountsBeyondTheirBoundsAreRefused) {
 
 TEST(LinkMessage, AnotherVersionIsRefusedByNumber) {
   for (std::string bytes : {encode(a_hello()), encode_ready(1), encode_failed("no")}) {
-    bytes[kVersionAt] = 2;
+    bytes[kVersionAt] = 3;
     const Result<LinkMessage> got = decode(bytes);
     ASSERT_FALSE(got.has_value());
     EXPECT_EQ(got.error().code(), ErrorCode::kProtocol);
-    EXPECT_THAT(got.error().message(), HasSubstr("version 2"));
-    bytes[kVersionAt] = 0;
-    EXPECT_FALSE(decode(bytes).has_value());
+    EXPECT_THAT(got.error().message(), HasSubstr("version 3"));
     bytes[kVersionAt] = 1;
+    EXPECT_FALSE(decode(bytes).has_value());
+    bytes[kVersionAt] = 2;
     bytes[kVersionAt + 1] = 1;
     EXPECT_FALSE(decode(bytes).has_value());
   }

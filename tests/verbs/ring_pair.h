@@ -62,8 +62,13 @@ struct Memory {
 
 // Both ends of one ring, with the copying in between.
 struct RingPair {
-  explicit RingPair(std::size_t bytes)
-      : here(bytes), there(bytes), sender(here.span()), receiver(there.span()) {}
+  static constexpr Rank kPeer = 4;
+
+  explicit RingPair(std::size_t bytes, bool has_sums = false)
+      : here(bytes),
+        there(bytes),
+        sender(here.span(), has_sums),
+        receiver(there.span(), has_sums ? std::optional<Rank>(kPeer) : std::nullopt) {}
 
   // As one RDMA write with immediate; false: nothing was left to write.
   bool write(std::size_t bytes_max) {

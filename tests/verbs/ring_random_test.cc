@@ -14,7 +14,8 @@ namespace {
 // A queue beside the rings says what must come out.
 class RandomRun {
  public:
-  RandomRun(std::size_t ring_bytes, unsigned seed) : pair_(ring_bytes), random_(seed) {}
+  RandomRun(std::size_t ring_bytes, bool has_sums, unsigned seed)
+      : pair_(ring_bytes, has_sums), has_sums_(has_sums), random_(seed) {}
 
   void run(int records) {
     while (number_ < static_cast<std::uint64_t>(records) || !expected_.empty()) {
@@ -61,7 +62,7 @@ class RandomRun {
   void append() {
     Expected next;
     next.kind = draw(3) == 0 ? RecordKind::kLent : RecordKind::kWhole;
-    const std::size_t most = pair_.here.bytes / 2 / kLine * kLine - kLine;
+    const std::size_t most = pair_.here.bytes / 2 / kLine * kLine - head_bytes(has_sums_);
     std::size_t bytes = draw(4) == 0 ? 0 : draw(draw(3) == 0 ? most + 1 : 200);
     if (next.kind == RecordKind::kLent) bytes = 1 + draw(kFramePayloadMax);
     next.header = frame_of(bytes, number_);
@@ -80,13 +81,14 @@ class RandomRun {
     std::size_t record = kLentBytes;
     if (next->kind == RecordKind::kLent) {
       next->source = source_of(number_);
-      const std::optional<std::uint64_t> at = pair_.sender.append_lent(next->header, next->source);
+      const std::optional<std::uint64_t> at =
+          pair_.sender.append_lent(next->header, next->source, number_);
       if (!at) return false;
       next->position = *at;
     } else {
       next->payload = bytes_of(bytes, static_cast<unsigned>(number_));
       if (!pair_.sender.append_whole(next->header, next->payload)) return false;
-      record = whole_bytes(bytes);
+      record = whole_bytes(bytes, has_sums_);
       next->position = pair_.sender.appended() - record;
     }
     EXPECT_EQ(next->position + record, pair_.sender.appended());
@@ -105,6 +107,10 @@ class RandomRun {
                              record.payload.end()));
       if (next.kind == RecordKind::kLent) {
         ASSERT_TRUE(equal(record.source, next.seen_source));
+      }
+      if (has_sums_) {
+        const bool lent = next.kind == RecordKind::kLent;
+        ASSERT_EQ(record.payload_sum, lent ? next.header.sequence : sum_of_payload(record.payload));
       }
       pair_.receiver.pop();
       expected_.pop_front();
@@ -147,6 +153,7 @@ class RandomRun {
   }
 
   RingPair pair_;
+  const bool has_sums_;
   std::mt19937 random_;
   std::deque<Expected> expected_;
   std::uint64_t number_ = 0;
@@ -158,10 +165,20 @@ TEST(Rings, HundredThousandRandomRecordsComeOutAsAQueueWould) {
   unsigned seed = 100;
   // Sizes that are no powers of two put the wrap everywhere.
   for (const std::size_t ring_bytes : {4096u, 4096u + 64, 7 * 1024u, 64 * 1024u}) {
-    RandomRun run(ring_bytes, ++seed);
+    RandomRun run(ring_bytes, false, ++seed);
     run.run(25000);
     EXPECT_GT(run.replays(), 1000);
     EXPECT_GT(run.moves(), 100);
+  }
+}
+
+TEST(Rings, RecordsWithSumsAreFoundWholeHoweverTheyComeAndAreRepeated) {
+  unsigned seed = 200;
+  for (const std::size_t ring_bytes : {4096u, 4096u + 64, 64 * 1024u}) {
+    RandomRun run(ring_bytes, true, ++seed);
+    run.run(10000);
+    EXPECT_GT(run.replays(), 400);
+    EXPECT_GT(run.moves(), 40);
   }
 }
 

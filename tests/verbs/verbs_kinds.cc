@@ -30,6 +30,7 @@ Shape shape_of(const std::string& kind) {
     shape.devices = 2;
     shape.options.queue_pairs = 3;
   }
+  if (kind.ends_with("_with_sums")) shape.options.checksum = true;
   if (kind.ends_with("_cm")) shape.options.connect = VerbsConnect::kCm;
   if (kind.ends_with("_short_messages")) shape.options.message_bytes_max = 4096;
   if (kind.ends_with("_smallest_ring")) shape.options.ring_bytes = 64 * 1024;
@@ -63,8 +64,9 @@ std::vector<TransportKind> verbs_kinds() {
   std::vector<TransportKind> kinds = {
       {"verbs_fake", 0, false},
       {"verbs_fake_short_messages", 0, false},
+      {"verbs_fake_with_sums", 0, false},
   };
-  // Under a sanitizer two will do: the code is the same.
+  // Under a sanitizer these will do: the code is the same.
   if (!is_sanitized() || is_full_run()) {
     for (const char* more :
          {"verbs_fake_4_ports", "verbs_fake_stripes", "verbs_fake_smallest_ring"}) {
@@ -76,6 +78,7 @@ std::vector<TransportKind> verbs_kinds() {
     kinds.push_back({"verbs_port_stripes", 0, true});
     kinds.push_back({"verbs_port_short_messages", 0, true});
     kinds.push_back({"verbs_port_cm", 0, true});
+    kinds.push_back({"verbs_port_with_sums", 0, false});
   }
   return kinds;
 }

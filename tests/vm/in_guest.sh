@@ -19,7 +19,7 @@ check() {
   [ "$result" = 0 ] || { echo "=== FAILED with exit status $result: $*"; status=1; }
 }
 
-# over_verbs PROGRAM...: a suite that runs over several transports, over this one.
+# over_verbs [NAME=VALUE...] PROGRAM...: a suite that runs over several transports, over this one.
 over_verbs() { limited env TEST_TRANSPORTS=verbs "$@"; }
 
 every_device_is_listed() {

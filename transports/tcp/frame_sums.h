@@ -1,23 +1,18 @@
-// The checksums that may travel behind the header of every frame of a stream, where both ends were
-// told so (UNISONO_CHECKSUM). That of the header covers the payload's as well and the number of the
-// frame in its stream: frames that are lost, come twice or out of order are found too.
+// The checksums behind the header of every frame of a stream, where both ends were told so. The
+// place of a frame is its number in its stream.
 // Thread rule: one thread at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 
 #include "base/result.h"
+#include "transports/checksum.h"
 #include "transports/frame.h"
 
 namespace unisono::tcp {
 
-struct FrameSums {
-  std::uint64_t header = 0;
-  std::uint64_t payload = 0;
-};
 /// What precedes a payload on the wire; without sums the header alone.
 struct FrameHead {
   FrameHeader header;
@@ -33,23 +28,20 @@ FrameSums sums_of(const FrameHeader& header, std::span<const std::byte> payload,
 /// both sums.
 class SumCheck {
  public:
-  explicit SumCheck(Rank peer);
-  ~SumCheck();
+  explicit SumCheck(Rank peer) : peer_(peer) {}
 
   /// Before anything in the header is believed.
   Status begin(const FrameHeader& header, const FrameSums& sums);
   /// The payload, in order.
-  void add(std::span<const std::byte> piece);
+  void add(std::span<const std::byte> piece) { payload_.add(piece); }
   /// After the last piece, before anybody is told that the frame is there.
   Status end(const FrameHeader& header) const;
 
  private:
-  struct State;
-
   Rank peer_;
   std::uint64_t number_ = 0;
   std::uint64_t expected_ = 0;
-  std::unique_ptr<State> state_;
+  PayloadSum payload_;
 };
 
 }  // namespace unisono::tcp

@@ -16,7 +16,7 @@ namespace {
 
 // In front of every message: tells it from anything else that might come this way.
 constexpr std::uint32_t kMagic = 0x6c627675;  // "uvbl"
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
 constexpr std::uint32_t kQueuePairNumberMax = (1u << 24) - 1;
 constexpr std::uint32_t kPacketNumberMax = (1u << 24) - 1;
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/direct_memory.h"
+#include "transports/checksum.h"
 
 namespace unisono::verbs {
 namespace {
@@ -37,15 +38,15 @@ bool Incoming::may_begin(const FrameHeader& header) const {
   return header.kind == FrameKind::kData && pulls_[0].header.kind == FrameKind::kData;
 }
 
-Result<bool> Incoming::progress(Rank peer, QueuePairs& queue_pairs, FrameSink& sink) {
-  bool moved = finish_pulls(peer, sink);
+Result<bool> Incoming::progress(QueuePairs& queue_pairs, FrameSink& sink) {
+  UNISONO_ASSIGN(bool moved, finish_pulls(sink));
   ReceiveRing::Record record;
   while (true) {
     UNISONO_ASSIGN(const bool there, ring_.peek(&record));
     if (!there || !may_begin(record.header)) break;
     if (record.kind == RecordKind::kWhole) {
-      take_whole(peer, record, sink);
-    } else if (!begin_pull(peer, record, sink)) {
+      UNISONO_TRY(take_whole(record, sink));
+    } else if (!begin_pull(record, sink)) {
       break;
     }
     moved = true;
@@ -54,27 +55,38 @@ Result<bool> Incoming::progress(Rank peer, QueuePairs& queue_pairs, FrameSink& s
   return moved;
 }
 
-void Incoming::take_whole(Rank peer, const ReceiveRing::Record& record, FrameSink& sink) {
-  const Placement placement = sink.place(peer, record.header);
+Status Incoming::check_payload(const FrameHeader& header, const std::byte* payload,
+                               std::uint64_t sent) const {
+  const std::uint64_t found = sum_of_payload({payload, header.payload_bytes});
+  return found == sent ? Status() : payload_changed(peer_, header, found, sent);
+}
+
+Status Incoming::take_whole(const ReceiveRing::Record& record, FrameSink& sink) {
+  if (shared_.options.checksum) {
+    UNISONO_TRY(check_payload(record.header, record.payload.data(), record.payload_sum));
+  }
+  const Placement placement = sink.place(peer_, record.header);
   if (placement.kind == Placement::Kind::kDeliver && !record.payload.empty()) {
-    sink.deliver(peer, record.header, 0, record.payload);
+    sink.deliver(peer_, record.header, 0, record.payload);
   } else if (placement.kind == Placement::Kind::kInto && !record.payload.empty()) {
     copy_bytes(placement.target, record.payload.data(), record.payload.size());
   }
   // The ring's place is free before the sink may send, and with it the word that it is.
   ring_.pop();
-  sink.received(peer, record.header);
+  sink.received(peer_, record.header);
+  return {};
 }
 
 // False: no memory for it now.
-bool Incoming::begin_pull(Rank peer, const ReceiveRing::Record& record, FrameSink& sink) {
+bool Incoming::begin_pull(const ReceiveRing::Record& record, FrameSink& sink) {
   // Whether it will need a slot only the sink knows, and asking it cannot be taken back.
   if (pulls_.full() || !shared_.staging.has_free()) return false;
   Pull& pull = pulls_.push_back({});
   pull.header = record.header;
   pull.source = record.source;
+  pull.payload_sum = record.payload_sum;
   ring_.pop();
-  pull.placement = sink.place(peer, pull.header);
+  pull.placement = sink.place(peer_, pull.header);
   choose_memory(&pull);
   return true;
 }
@@ -126,18 +138,22 @@ bool Incoming::stage_read(Pull* pull) {
   return true;
 }
 
-bool Incoming::finish_pulls(Rank peer, FrameSink& sink) {
+Result<bool> Incoming::finish_pulls(FrameSink& sink) {
   bool finished = false;
   while (!pulls_.empty()) {
     Pull& first = pulls_.front();
     const bool is_read = first.staged == first.header.payload_bytes && first.reader != nullptr &&
                          first.reader->is_done(first.read_id);
     if (first.needs_reading && !is_read) break;
+    if (first.needs_reading && shared_.options.checksum) {
+      const std::byte* landed = first.slot != nullptr ? first.slot : first.placement.target;
+      UNISONO_TRY(check_payload(first.header, landed, first.payload_sum));
+    }
     Pull pull = first;
     const std::size_t bytes = pull.header.payload_bytes;
     const bool wanted = pull.needs_reading;
     if (wanted && pull.placement.kind == Placement::Kind::kDeliver) {
-      sink.deliver(peer, pull.header, 0, {pull.slot, bytes});
+      sink.deliver(peer_, pull.header, 0, {pull.slot, bytes});
     } else if (wanted && pull.placement.kind == Placement::Kind::kInto && pull.slot != nullptr) {
       copy_bytes(pull.placement.target, pull.slot, bytes);
     }
@@ -145,7 +161,7 @@ bool Incoming::finish_pulls(Rank peer, FrameSink& sink) {
     pulls_.pop_front();
     ++read_;
     finished = true;
-    sink.received(peer, pull.header);
+    sink.received(peer_, pull.header);
   }
   return finished;
 }

@@ -18,14 +18,17 @@ namespace unisono::verbs {
 
 class Incoming {
  public:
-  Incoming(const LinkResources& shared, std::unique_ptr<RailMemory> ring)
-      : shared_(shared),
+  Incoming(Rank peer, const LinkResources& shared, std::unique_ptr<RailMemory> ring)
+      : peer_(peer),
+        shared_(shared),
         memory_(std::move(ring)),
-        ring_({memory_->begin(), shared.options.ring_bytes}) {}
+        ring_({memory_->begin(), shared.options.ring_bytes},
+              shared.options.checksum ? std::optional(peer) : std::nullopt) {}
   ~Incoming();
 
   /// Hands over what has come and stages reads. True: something moved. kProtocol: rubbish.
-  Result<bool> progress(Rank peer, QueuePairs& queue_pairs, FrameSink& sink);
+  /// kCorrupted: a checksum differs; what it is of is not handed over.
+  Result<bool> progress(QueuePairs& queue_pairs, FrameSink& sink);
   /// The peer says how far its ring is written. kProtocol where that cannot be.
   Status written(std::uint32_t value);
   /// The same in full, when it leaves.
@@ -59,6 +62,7 @@ class Incoming {
   struct Pull {
     FrameHeader header;
     Source source;
+    std::uint64_t payload_sum = 0;
     Placement placement;
     Registration* held = nullptr;  ///< of the target
     std::byte* slot = nullptr;     ///< staging: for reductions, or for what cannot be registered
@@ -68,14 +72,17 @@ class Incoming {
     std::uint64_t read_id = 0;    ///< of the last request
   };
   bool may_begin(const FrameHeader& header) const;
-  void take_whole(Rank peer, const ReceiveRing::Record& record, FrameSink& sink);
-  bool begin_pull(Rank peer, const ReceiveRing::Record& record, FrameSink& sink);
+  Status take_whole(const ReceiveRing::Record& record, FrameSink& sink);
+  bool begin_pull(const ReceiveRing::Record& record, FrameSink& sink);
   void choose_memory(Pull* pull);
   bool stage_reads(QueuePairs& queue_pairs);
   bool stage_read(Pull* pull);
-  bool finish_pulls(Rank peer, FrameSink& sink);
+  Result<bool> finish_pulls(FrameSink& sink);
+  Status check_payload(const FrameHeader& header, const std::byte* payload,
+                       std::uint64_t sent) const;
   void release(Pull* pull);
 
+  const Rank peer_;
   const LinkResources& shared_;
   std::unique_ptr<RailMemory> memory_;
   ReceiveRing ring_;

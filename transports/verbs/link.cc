@@ -60,7 +60,7 @@ Status Link::make_rings() {
   UNISONO_ASSIGN(std::unique_ptr<RailMemory> in,
                  RailMemory::make(shared_.rails, bytes, IBV_ACCESS_REMOTE_WRITE));
   outgoing_ = std::make_unique<Outgoing>(shared_, std::move(out));
-  incoming_ = std::make_unique<Incoming>(shared_, std::move(in));
+  incoming_ = std::make_unique<Incoming>(peer_, shared_, std::move(in));
   return Status();
 }
 
@@ -228,10 +228,10 @@ void Link::side_closed(const Status& cause) {
 // Tells the peer, too, so that both name the same reason. The link ends with the next poll.
 void Link::give_up(Status cause) {
   if (state_ == LinkState::kEnded || has_failed()) return;
-  const ErrorCode code =
-      cause.code() == ErrorCode::kProtocol || cause.code() == ErrorCode::kUnsupported
-          ? cause.code()
-          : ErrorCode::kRankFailed;
+  const bool says_more = cause.code() == ErrorCode::kProtocol ||
+                         cause.code() == ErrorCode::kCorrupted ||
+                         cause.code() == ErrorCode::kUnsupported;
+  const ErrorCode code = says_more ? cause.code() : ErrorCode::kRankFailed;
   closing_ = true;
   cause_ = Status(code, "the verbs link to " + rank_text(peer_) + ": " + cause.message(), peer_);
   close_queue_pairs();
@@ -302,7 +302,7 @@ bool Link::progress(FrameSink& sink) {
   if (state_ == LinkState::kIdle || outgoing_ == nullptr) return end_if_due(sink);
   if (met_ && !queue_pairs_.is_connected() && queue_pairs_.is_open()) connect();
   bool moved = outgoing_->return_tokens(peer_, sink);
-  Result<bool> received = incoming_->progress(peer_, queue_pairs_, sink);
+  Result<bool> received = incoming_->progress(queue_pairs_, sink);
   if (!received) give_up(received.error());
   if (received && *received) {
     moved = true;

@@ -6,6 +6,7 @@
 
 #include "base/direct_memory.h"
 #include "base/log.h"
+#include "transports/checksum.h"
 
 namespace unisono::verbs {
 namespace {
@@ -22,7 +23,8 @@ Outgoing::~Outgoing() {
 
 PostResult Outgoing::post(const FrameHeader& header, std::span<const std::byte> payload,
                           std::uint64_t token) {
-  const bool fits = SendRing::could_hold(ring_.memory().size(), whole_bytes(payload.size()));
+  const std::size_t bytes = whole_bytes(payload.size(), shared_.options.checksum);
+  const bool fits = SendRing::could_hold(ring_.memory().size(), bytes);
   if (!fits || payload.size() > kWholePayloadMax) return lend(header, payload, token);
   return ring_.append_whole(header, payload) ? PostResult::kDone : PostResult::kFull;
 }
@@ -43,7 +45,8 @@ PostResult Outgoing::lend(const FrameHeader& header, std::span<const std::byte> 
   } else if (!stage_copy(&lent, payload)) {
     return PostResult::kFull;
   }
-  lent.position = ring_.append_lent(header, lent.source).value();
+  const std::uint64_t sum = shared_.options.checksum ? sum_of_payload(payload) : 0;
+  lent.position = ring_.append_lent(header, lent.source, sum).value();
   const bool lends = lent.owes_token;
   lent_.push_back(std::move(lent));
   return lends ? PostResult::kPending : PostResult::kDone;

@@ -41,7 +41,7 @@ class Outgoing {
   Outgoing(const LinkResources& shared, std::unique_ptr<RailMemory> ring)
       : shared_(shared),
         memory_(std::move(ring)),
-        ring_({memory_->begin(), shared.options.ring_bytes}) {}
+        ring_({memory_->begin(), shared.options.ring_bytes}, shared.options.checksum) {}
   ~Outgoing();
 
   PostResult post(const FrameHeader& header, std::span<const std::byte> payload,

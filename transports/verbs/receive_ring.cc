@@ -23,7 +23,8 @@ T copy_out(const std::byte* from) {
 
 }  // namespace
 
-ReceiveRing::ReceiveRing(std::span<const std::byte> memory) : memory_(memory) {
+ReceiveRing::ReceiveRing(std::span<const std::byte> memory, std::optional<Rank> summed_by)
+    : memory_(memory), summed_by_(summed_by) {
   UNISONO_ASSERT(memory.size() % kLine == 0 && memory.size() >= kRingBytesMin &&
                      memory.size() <= kRingBytesMax,
                  "a ring of this size is not possible");
@@ -45,13 +46,40 @@ Status ReceiveRing::written_up_to(std::uint64_t position) {
   return {};
 }
 
+Result<bool> ReceiveRing::check_head(std::size_t offset, RecordHead* head) const {
+  const FrameHeader header = head->header;
+  // A header that changed looks like anything; whatever that is has a sum that must fit.
+  const bool is_skip = header.reserved == static_cast<std::uint16_t>(RecordKind::kSkip) ||
+                       memory_.size() - offset < sizeof(RecordHead);
+  std::uint64_t sent = header.total_bytes;
+  std::uint64_t found = 0;
+  if (is_skip) {
+    found = sum_of_skip(header, consumed_);
+  } else {
+    if (written_ - consumed_ < sizeof(RecordHead)) return false;
+    *head = copy_out<RecordHead>(&memory_[offset]);
+    head->header = header;
+    sent = head->sums.header;
+    found = sum_of(*head, consumed_);
+  }
+  if (found == sent) return true;
+  return head_changed(*summed_by_, fmt::format("the record at position {}", consumed_), found,
+                      sent);
+}
+
 Result<bool> ReceiveRing::peek(Record* record) {
   record_bytes_ = 0;
   while (consumed_ < written_) {
     // Positions are whole lines, so the header has been written where anything has.
     const std::size_t offset = consumed_ % memory_.size();
-    const auto header = copy_out<FrameHeader>(&memory_[offset]);
-    const std::optional<std::size_t> bytes = record_bytes(header);
+    RecordHead head;
+    head.header = copy_out<FrameHeader>(&memory_[offset]);
+    if (summed_by_.has_value()) {
+      UNISONO_ASSIGN(const bool is_written, check_head(offset, &head));
+      if (!is_written) return false;
+    }
+    const FrameHeader& header = head.header;
+    const std::optional<std::size_t> bytes = record_bytes(header, summed_by_.has_value());
     if (!bytes.has_value() || *bytes > memory_.size() - offset) {
       return Status(
           ErrorCode::kProtocol,
@@ -66,13 +94,14 @@ Result<bool> ReceiveRing::peek(Record* record) {
       consumed_ += *bytes;
       continue;
     }
-    const std::span<const std::byte> body = memory_.subspan(offset, *bytes).subspan(sizeof header);
-    *record = {header, kind, {}, {}};
+    const std::span<const std::byte> body = memory_.subspan(offset, *bytes);
+    *record = {header, kind, {}, head.source, head.sums.payload};
     record->header.reserved = 0;
     if (kind == RecordKind::kWhole) {
-      record->payload = body.first(header.payload_bytes);
-    } else {
-      record->source = copy_out<Source>(body.data());
+      const std::size_t before = head_bytes(summed_by_.has_value());
+      record->payload = body.subspan(before, header.payload_bytes);
+    } else if (!summed_by_.has_value()) {
+      record->source = copy_out<Source>(&body[sizeof header]);
     }
     record_bytes_ = *bytes;
     return true;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/result.h"
@@ -15,7 +16,9 @@ namespace unisono::verbs {
 class ReceiveRing {
  public:
   /// As SendRing's: the two have one size. Payloads are aligned as far as it is, up to kLine.
-  explicit ReceiveRing(std::span<const std::byte> memory);
+  /// `summed_by`: the peer, where records have checksums.
+  explicit ReceiveRing(std::span<const std::byte> memory,
+                       std::optional<Rank> summed_by = std::nullopt);
 
   /// An immediate says how far the ring is written. kProtocol where no correct peer says so.
   Status written(std::uint32_t value);
@@ -28,9 +31,11 @@ class ReceiveRing {
     RecordKind kind = RecordKind::kWhole;  ///< whole or lent
     std::span<const std::byte> payload;    ///< whole: in the ring until pop()
     Source source;                         ///< lent
+    std::uint64_t payload_sum = 0;         ///< with checksums: what the payload's must be
   };
   /// The next record, skips passed over. False: it is not written to its end yet. kProtocol: no
-  /// correct peer writes that. Nothing beyond written() is looked at.
+  /// correct peer writes that. kCorrupted: its head is not as it was written, before anything in it
+  /// is believed. Nothing beyond written() is looked at.
   Result<bool> peek(Record* record);
   /// Done with what the last peek() gave; the peer may write there as soon as it knows.
   void pop();
@@ -44,7 +49,12 @@ class ReceiveRing {
   std::span<const std::byte> memory() const { return memory_; }
 
  private:
+  /// Compares the checksum of the head of which the header was read at `offset`; fills in the rest
+  /// of it. False: that is not written yet.
+  Result<bool> check_head(std::size_t offset, RecordHead* head) const;
+
   std::span<const std::byte> memory_;
+  std::optional<Rank> summed_by_;
   std::uint64_t written_ = 0;
   std::uint64_t consumed_ = 0;
   std::uint64_t had_ = 0;         ///< popped after restart(): will be announced once more

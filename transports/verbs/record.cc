@@ -21,12 +21,12 @@ std::span<const std::byte> message_around(const FrameHeader& header,
   return {piece.data() - header.offset, header.total_bytes};
 }
 
-std::optional<std::size_t> record_bytes(const FrameHeader& header) {
+std::optional<std::size_t> record_bytes(const FrameHeader& header, bool has_sums) {
   if (header.payload_bytes > kFramePayloadMax) return std::nullopt;
   switch (static_cast<RecordKind>(header.reserved)) {
     case RecordKind::kWhole:
       if (!is_frame(header)) return std::nullopt;
-      return whole_bytes(header.payload_bytes);
+      return whole_bytes(header.payload_bytes, has_sums);
     case RecordKind::kLent:
       if (!is_frame(header) || header.payload_bytes == 0) return std::nullopt;
       return kLentBytes;
@@ -35,6 +35,16 @@ std::optional<std::size_t> record_bytes(const FrameHeader& header) {
       return whole_bytes(header.payload_bytes);
   }
   return std::nullopt;
+}
+
+std::uint64_t sum_of(RecordHead head, std::uint64_t position) {
+  head.sums.header = 0;
+  return sum_of_head(std::as_bytes(std::span(&head, 1)), position);
+}
+
+std::uint64_t sum_of_skip(FrameHeader header, std::uint64_t position) {
+  header.total_bytes = 0;
+  return sum_of_head(std::as_bytes(std::span(&header, 1)), position);
 }
 
 std::uint32_t encode(ImmediateKind kind, std::uint64_t count) {

@@ -1,6 +1,7 @@
 // What travels in a ring: a frame header followed by its payload (whole), by where the payload can
 // be read (lent), or by nothing (skip: the rest of the ring, or a frame that was cancelled before
-// it left). Every record is a multiple of 64 bytes and lies in one piece. Also the immediates.
+// it left). Every record is a multiple of 64 bytes and lies in one piece. Where both ends were told
+// so it has checksums, its place being its position. Also the immediates.
 // Values only, free of verbs headers. Nothing that a peer wrote is trusted: functions that take it
 // check before they answer.
 #pragma once
@@ -11,6 +12,7 @@
 #include <optional>
 #include <span>
 
+#include "transports/checksum.h"
 #include "transports/frame.h"
 
 namespace unisono::verbs {
@@ -25,25 +27,37 @@ inline constexpr std::size_t kRingBytesMin = 4096;
 inline constexpr std::size_t kRingBytesMax = std::size_t{1} << 30;
 
 /// In FrameHeader::reserved while a record is in a ring; 0 again when it leaves it. Of a skip,
-/// `payload_bytes` is what follows its header, a multiple of kLine, and the rest means nothing.
+/// `payload_bytes` is what follows its header, a multiple of kLine; with checksums `total_bytes` is
+/// its own; the rest means nothing.
 enum class RecordKind : std::uint16_t { kWhole = 1, kLent, kSkip };
 
 /// Where a lent payload lies: its address at the sender and one key per rail of the sender.
 struct Source {
   std::uint64_t address = 0;
   std::array<std::uint32_t, kRailsMax> keys{};
-  std::array<std::byte, 64 - 8 - 4 * kRailsMax> unused{};
 };
-static_assert(sizeof(Source) == kLine);
+
+/// The first two lines of a lent record and, with checksums, of a whole one, whose source is empty.
+struct RecordHead {
+  FrameHeader header;
+  Source source;
+  FrameSums sums;  ///< with checksums
+  std::array<std::byte, kLine - sizeof(Source) - sizeof(FrameSums)> unused{};
+};
+static_assert(sizeof(RecordHead) == 2 * kLine);
 
 constexpr std::size_t round_to_lines(std::size_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;
 }
-/// Bytes in the ring of a whole frame.
-constexpr std::size_t whole_bytes(std::size_t payload) {
-  return sizeof(FrameHeader) + round_to_lines(payload);
+/// Of a whole frame's record before its payload.
+constexpr std::size_t head_bytes(bool has_sums) {
+  return has_sums ? sizeof(RecordHead) : sizeof(FrameHeader);
 }
-inline constexpr std::size_t kLentBytes = sizeof(FrameHeader) + sizeof(Source);
+/// Bytes in the ring of a whole frame.
+constexpr std::size_t whole_bytes(std::size_t payload, bool has_sums = false) {
+  return head_bytes(has_sums) + round_to_lines(payload);
+}
+inline constexpr std::size_t kLentBytes = sizeof(RecordHead);
 
 /// The whole message that `piece` is the payload of a frame of: a granted message (kData) lies in
 /// one stretch, so registering it once serves all its pieces. Else, and where the header's numbers
@@ -53,7 +67,11 @@ std::span<const std::byte> message_around(const FrameHeader& header,
 
 /// A record's size by its header; nothing where no correct peer writes such a one: kinds and
 /// classes that do not exist, payloads above kFramePayloadMax, lent ones of no bytes.
-std::optional<std::size_t> record_bytes(const FrameHeader& header);
+std::optional<std::size_t> record_bytes(const FrameHeader& header, bool has_sums = false);
+
+/// The checksum that the head of a record at `position` has, its own apart.
+std::uint64_t sum_of(RecordHead head, std::uint64_t position);
+std::uint64_t sum_of_skip(FrameHeader header, std::uint64_t position);
 
 /// The 32 bits that go with an RDMA write: two say what, thirty how far, modulo 2^30.
 enum class ImmediateKind : std::uint8_t {

@@ -10,27 +10,15 @@
 namespace unisono::verbs {
 namespace {
 
-void write_header(std::byte* line, FrameHeader header, RecordKind kind) {
+FrameHeader header_of(FrameHeader header, RecordKind kind) {
   header.reserved = static_cast<std::uint16_t>(kind);
-  std::memcpy(line, &header, sizeof header);
-}
-
-void write_skip(std::byte* line, std::size_t record_bytes) {
-  FrameHeader header;
-  header.payload_bytes = static_cast<std::uint32_t>(record_bytes - sizeof header);
-  write_header(line, header, RecordKind::kSkip);
-}
-
-// Of the sender's own copy, which no peer can write to.
-FrameHeader header_at(const std::byte* line) {
-  FrameHeader header;
-  std::memcpy(&header, line, sizeof header);
   return header;
 }
 
 }  // namespace
 
-SendRing::SendRing(std::span<std::byte> memory) : memory_(memory) {
+SendRing::SendRing(std::span<std::byte> memory, bool has_sums)
+    : memory_(memory), has_sums_(has_sums) {
   UNISONO_ASSERT(memory.size() % kLine == 0 && memory.size() >= kRingBytesMin &&
                      memory.size() <= kRingBytesMax,
                  "a ring of this size is not possible");
@@ -46,11 +34,18 @@ std::size_t SendRing::skip_before(std::size_t record_bytes) const {
   return record_bytes > until_end ? until_end : 0;
 }
 
+void SendRing::write_skip(std::size_t record_bytes) {
+  FrameHeader header = header_of({}, RecordKind::kSkip);
+  header.payload_bytes = static_cast<std::uint32_t>(record_bytes - sizeof header);
+  if (has_sums_) header.total_bytes = sum_of_skip(header, appended_);
+  std::memcpy(at(appended_), &header, sizeof header);
+}
+
 std::byte* SendRing::reserve(std::size_t record_bytes) {
   UNISONO_ASSERT(could_hold(memory_.size(), record_bytes), "a record that may never fit");
   if (!has_room(record_bytes)) return nullptr;
   const std::size_t skipped = skip_before(record_bytes);
-  if (skipped > 0) write_skip(at(appended_), skipped);
+  if (skipped > 0) write_skip(skipped);
   std::byte* const begin = at(appended_ + skipped);
   appended_ += skipped + record_bytes;
   return begin;
@@ -59,22 +54,32 @@ std::byte* SendRing::reserve(std::size_t record_bytes) {
 bool SendRing::append_whole(const FrameHeader& header, std::span<const std::byte> payload) {
   UNISONO_ASSERT(header.payload_bytes == payload.size() && payload.size() <= kFramePayloadMax,
                  "a frame whose payload has another size");
-  std::byte* const begin = reserve(whole_bytes(payload.size()));
+  const std::size_t bytes = whole_bytes(payload.size(), has_sums_);
+  std::byte* const begin = reserve(bytes);
   if (begin == nullptr) return false;
-  write_header(begin, header, RecordKind::kWhole);
-  if (!payload.empty()) copy_bytes(begin + sizeof header, payload.data(), payload.size());
+  const FrameHeader whole = header_of(header, RecordKind::kWhole);
+  if (has_sums_) {
+    write_head(appended_ - bytes, {whole, {}, {0, sum_of_payload(payload)}});
+  } else {
+    std::memcpy(begin, &whole, sizeof whole);
+  }
+  if (!payload.empty()) copy_bytes(begin + head_bytes(has_sums_), payload.data(), payload.size());
   return true;
 }
 
-std::optional<std::uint64_t> SendRing::append_lent(const FrameHeader& header,
-                                                   const Source& source) {
+void SendRing::write_head(std::uint64_t position, RecordHead head) {
+  if (has_sums_) head.sums.header = sum_of(head, position);
+  std::memcpy(at(position), &head, sizeof head);
+}
+
+std::optional<std::uint64_t> SendRing::append_lent(const FrameHeader& header, const Source& source,
+                                                   std::uint64_t payload_sum) {
   UNISONO_ASSERT(header.payload_bytes > 0 && header.payload_bytes <= kFramePayloadMax,
                  "a payload of this size cannot be lent");
-  std::byte* const begin = reserve(kLentBytes);
-  if (begin == nullptr) return std::nullopt;
-  write_header(begin, header, RecordKind::kLent);
-  std::memcpy(begin + sizeof header, &source, sizeof source);
-  return appended_ - kLentBytes;
+  if (reserve(kLentBytes) == nullptr) return std::nullopt;
+  const std::uint64_t position = appended_ - kLentBytes;
+  write_head(position, {header_of(header, RecordKind::kLent), source, {0, payload_sum}});
+  return position;
 }
 
 SendRing::Piece SendRing::next_piece(std::size_t bytes_max) const {
@@ -103,10 +108,13 @@ bool SendRing::rewind(std::uint64_t position) {
 void SendRing::move_source(std::uint64_t position, const Source& source) {
   if (position < consumed_) return;
   UNISONO_ASSERT(position < appended_ && position % kLine == 0, "no record begins here");
-  std::byte* const begin = at(position);
-  UNISONO_ASSERT(header_at(begin).reserved == static_cast<std::uint16_t>(RecordKind::kLent),
+  // Of this end's own copy, which no peer can write to.
+  RecordHead head;
+  std::memcpy(&head, at(position), sizeof head);
+  UNISONO_ASSERT(head.header.reserved == static_cast<std::uint16_t>(RecordKind::kLent),
                  "no lent record begins here");
-  std::memcpy(begin + sizeof(FrameHeader), &source, sizeof source);
+  head.source = source;
+  write_head(position, head);
 }
 
 }  // namespace unisono::verbs

@@ -17,8 +17,9 @@ namespace unisono::verbs {
 class SendRing {
  public:
   /// A multiple of kLine, at least kRingBytesMin; lent by the owner for this ring's life, who has
-  /// cleared it: gaps behind payloads are written to the peer too.
-  explicit SendRing(std::span<std::byte> memory);
+  /// cleared it: gaps behind payloads are written to the peer too. `has_sums`: records have
+  /// checksums.
+  explicit SendRing(std::span<std::byte> memory, bool has_sums = false);
 
   /// Whether a record of that size fits now.
   bool has_room(std::size_t record_bytes) const;
@@ -30,8 +31,9 @@ class SendRing {
   /// `header.payload_bytes` is the payload's size. False, and nothing changed: no room now.
   bool append_whole(const FrameHeader& header, std::span<const std::byte> payload);
   /// Where the record begins; nothing, and nothing changed, where there is no room now. The payload
-  /// has at least one byte.
-  std::optional<std::uint64_t> append_lent(const FrameHeader& header, const Source& source);
+  /// has at least one byte. `payload_sum`: with checksums, that of the payload.
+  std::optional<std::uint64_t> append_lent(const FrameHeader& header, const Source& source,
+                                           std::uint64_t payload_sum = 0);
 
   /// What is to be written next: up to the ring's end and at most `bytes_max`, which holds a line
   /// at least. It may end in the middle of a record.
@@ -62,12 +64,15 @@ class SendRing {
   std::span<std::byte> memory() const { return memory_; }
 
  private:
-  /// Null: no room now. Writes the skip that is needed in front.
   std::size_t skip_before(std::size_t record_bytes) const;
+  void write_skip(std::size_t record_bytes);
+  /// Null: no room now. Writes the skip that is needed in front.
   std::byte* reserve(std::size_t record_bytes);
+  void write_head(std::uint64_t position, RecordHead head);
   std::byte* at(std::uint64_t position) const { return &memory_[position % memory_.size()]; }
 
   std::span<std::byte> memory_;
+  bool has_sums_;
   std::uint64_t appended_ = 0;
   std::uint64_t posted_ = 0;
   std::uint64_t consumed_ = 0;

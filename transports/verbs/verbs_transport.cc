@@ -194,6 +194,12 @@ Status VerbsTransport::admits_direct(Rank peer, std::size_t bytes) const {
     return Status(ErrorCode::kUnsupported,
                   "rank " + std::to_string(peer) + " is reached over TCP, without verbs");
   }
+  if (options_.checksum) {
+    return Status(
+        ErrorCode::kUnsupported,
+        "with UNISONO_CHECKSUM=on the host reads what is sent and what has come, which it "
+        "cannot in a device's memory");
+  }
   return cache_->admits_device(bytes);
 }
 

@@ -40,6 +40,8 @@ struct VerbsOptions {
   std::size_t message_bytes_max = 0;  ///< below the port's own limit; 0: the port's
   std::size_t registered_bytes_max = std::size_t{4} << 30;  ///< of users' memory kept registered
   std::size_t ring_bytes = 256 * 1024;  ///< per peer and direction; a multiple of 64
+  /// Records and lent payloads have checksums, which are compared. The same at all ranks.
+  bool checksum = false;
 };
 
 /// One port as `unisono info` and error messages show it. Values only.
