@@ -8,6 +8,10 @@ namespace {
 
 constexpr std::size_t kRootedPieceBytes = std::size_t{64} << 10;
 
+// Of a window, where one side writes and the other reads. A line that the reader has read a while
+// ago is written faster than one that it has just read.
+constexpr std::size_t kRotatedBytes = std::size_t{512} << 10;
+
 /// A reader's block in the table of a cell.
 struct TableEntry {
   std::uint64_t offset;
@@ -41,12 +45,16 @@ void ExchangeCall::choose_units() {
   const std::size_t given = transfer_.largest_input_bytes;
   unit_ = shm::kWindowSlotBytes / parts / shm::kLineBytes * shm::kLineBytes;
   single_copy_unit_ = unit_;
+  place_in_slot_ = 0;
   if (given == kNotAgreed || !transfer_.is_rooted) return;
   // A block comes in quarters of at most 64 KiB, a long one in sixteenths.
   const std::size_t block = given / parts;
   const std::size_t piece = std::max(std::min(block / 4, kRootedPieceBytes), block / 16);
   unit_ = std::min(unit_, shm::round_up(std::max<std::size_t>(piece, 1), shm::kPageBytes));
   single_copy_unit_ = single_copy_unit_ / unit_ * unit_;
+  if (chunks_of(block, unit_) > shm::kWindowSlots) return;
+  const std::size_t places = kRotatedBytes / (shm::kWindowSlots * unit_ * parts);
+  if (places > 1) place_in_slot_ = context_.progress.call() % places * unit_ * parts;
 }
 
 Status ExchangeCall::plan(Offer* offer) {
@@ -174,7 +182,7 @@ bool ExchangeCall::move() {
 // ---- Giving --------------------------------------------------------------------------------
 
 std::byte* ExchangeCall::part_in_slot(int owner, int reader, std::uint64_t chunk) const {
-  std::byte* const slot = slot_of(owner, chunk);
+  std::byte* const slot = slot_of(owner, chunk) + place_in_slot_;
   if (!transfer_.in_parts) return slot;
   return slot + static_cast<std::size_t>((reader - owner + size()) % size()) * unit_;
 }

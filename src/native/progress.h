@@ -25,7 +25,9 @@ class Progress {
 
   /// Goes on to the next large call.
   void next() { base_ += std::uint64_t{1} << kChunkBits; }
-  bool is_odd_call() const { return (base_ >> kChunkBits & 1) != 0; }
+  /// The number of this one, the same at all members.
+  std::uint64_t call() const { return base_ >> kChunkBits; }
+  bool is_odd_call() const { return call() % 2 != 0; }
 
   // What this rank has done: `chunks` of this call. Release: the data come first.
   void filled(std::uint64_t chunks) { store(own().filled, chunks); }
