@@ -254,6 +254,8 @@ run_full() {
       [ "$collective" = barrier ] && [ $sizes != $small ] && continue
       point shm 8 "$collective" $sizes
     done
+    # As many cores most often lie in several caches or NUMA nodes.
+    [ "$cores" -ge 16 ] && point shm 16 "$collective" 64K,256K,1M,4M,16M
   done
 }
 

@@ -7,6 +7,7 @@
 #include "rendezvous/peer_information.h"
 #include "topology/allowed_cpus.h"
 #include "topology/cpu_quota.h"
+#include "topology/spread.h"
 
 namespace unisono {
 namespace {
@@ -21,10 +22,27 @@ double parse_quota(const std::string& text) {
   return is_quota && quota < 1e6 ? quota : 0;
 }
 
+constexpr int kPlaceMax = 8191;  // the largest number of a processor or node
+
+// "0 1": the cache and the node, each -1 where it is not known.
+Place parse_place(const std::string& text) {
+  const char* const end = text.data() + text.size();
+  Place place;
+  const auto [blank, error] = std::from_chars(text.data(), end, place.cache);
+  if (error != std::errc() || blank == end || *blank != ' ') return {};
+  const auto [rest, wrong] = std::from_chars(blank + 1, end, place.node);
+  const auto is_number = [](int number) { return -1 <= number && number <= kPlaceMax; };
+  const bool is_place = wrong == std::errc() && rest == end;
+  return is_place && is_number(place.cache) && is_number(place.node) ? place : Place{};
+}
+
 }  // namespace
 
 std::string processor_lines() {
-  std::string lines = "cpus " + topology::read_allowed_cpus() + "\n";
+  const std::string cpus = topology::read_allowed_cpus();
+  const Place place = topology::read_place(cpus);
+  std::string lines = "cpus " + cpus + "\nplace " + std::to_string(place.cache) + " " +
+                      std::to_string(place.node) + "\n";
   if (const double quota = topology::read_cpu_quota(); quota > 0) {
     char text[32];
     const auto end = std::to_chars(text, text + sizeof text, quota, std::chars_format::fixed, 3);
@@ -59,6 +77,14 @@ std::vector<HostLoad> host_loads(std::span<const Member> job) {
     }
   }
   return loads;
+}
+
+std::vector<Place> places_of(std::span<const Member> job) {
+  std::vector<Place> places;
+  for (const Member& member : job) {
+    places.push_back(parse_place(find_address(member.addresses, "place")));
+  }
+  return places;
 }
 
 }  // namespace unisono

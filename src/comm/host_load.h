@@ -1,5 +1,5 @@
-// Which ranks share a host and its processors, from what every rank published when it joined: all
-// ranks of a job come to the same answer.
+// Which ranks share a host and its processors, and where in it they run, from what every rank
+// published when it joined: all ranks of a job come to the same answer.
 //
 // Thread rule: values; any thread.
 #pragma once
@@ -8,12 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "base/place.h"
 #include "rendezvous/arbiter.h"
 
 namespace unisono {
 
-/// The lines of Member::addresses that host_loads() reads: what the calling thread may run on, and
-/// the time that its control group grants.
+/// The lines of Member::addresses that host_loads() and places_of() read: what the calling thread
+/// may run on, where that lies, and the time that its control group grants.
 std::string processor_lines();
 
 struct HostLoad {
@@ -27,5 +28,8 @@ struct HostLoad {
 /// By world rank: all ranks of the job on that rank's host, in or out of a communicator, and the
 /// processors that they may use together.
 std::vector<HostLoad> host_loads(std::span<const Member> job);
+
+/// By world rank. What makes no sense is not known.
+std::vector<Place> places_of(std::span<const Member> job);
 
 }  // namespace unisono

@@ -170,6 +170,7 @@ Status Runtime::get_ready(const RuntimeOptions& options, Member* self) {
 
 Status Runtime::connect(TimePoint deadline) {
   host_loads_ = host_loads(world().members);
+  places_ = places_of(world().members);
   news_ = std::make_unique<JobNews>(*arbiter_, world().size);
   UNISONO_TRY(open_recorder());
   engine_ = std::make_unique<Engine>(*news_, world().size, config_.eager_bytes, idle_choice());
@@ -335,6 +336,12 @@ bool Runtime::shares_cores(const std::vector<Rank>& members) const {
   return std::any_of(members.begin(), members.end(), [&](Rank rank) {
     return host_loads_[static_cast<std::size_t>(rank)].shares_cores();
   });
+}
+
+std::vector<Place> Runtime::places(const std::vector<Rank>& members) const {
+  std::vector<Place> places;
+  for (const Rank rank : members) places.push_back(places_[static_cast<std::size_t>(rank)]);
+  return places;
 }
 
 void Runtime::give_up_dead() {

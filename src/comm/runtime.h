@@ -82,6 +82,8 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
 
   /// More ranks than processors on some host of these world ranks; all ranks agree.
   bool shares_cores(const std::vector<Rank>& members) const;
+  /// Where these world ranks, all of this host, run.
+  std::vector<Place> places(const std::vector<Rank>& members) const;
 
   /// 1, 2, ...: for a communicator that this rank names. Any thread.
   std::uint32_t take_communicator_number() { return next_number_.fetch_add(1); }
@@ -165,6 +167,7 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   TransportSet transports_;
   Registrations registrations_;
   std::vector<HostLoad> host_loads_;  // by world rank
+  std::vector<Place> places_;         // the same
   algorithms::LinkFacts links_;       // between hosts
   const algorithms::LinkFacts no_links_;
   std::unique_ptr<Engine> engine_;

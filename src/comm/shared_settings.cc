@@ -46,7 +46,7 @@ std::string shared_settings(const Config& config, const algorithms::SelectionTab
   std::string text;
   for (const char* name :
        {"UNISONO_TRANSPORT", "UNISONO_ALGORITHM", "UNISONO_MEASURE", "UNISONO_EAGER_BYTES",
-        "UNISONO_ORDER", "UNISONO_SILENCE", "UNISONO_CHECKSUM"}) {
+        "UNISONO_ORDER", "UNISONO_SILENCE", "UNISONO_CHECKSUM", "UNISONO_LEVELS"}) {
     text += std::string(name) + "=" + value_text(config, name) + "\n";
   }
   return text + tuning_text(selection);

@@ -68,15 +68,20 @@ std::vector<int> local_indices(Runtime& runtime, const std::vector<Rank>& member
   return indices;
 }
 
-std::unique_ptr<native::Group> make_native(std::unique_ptr<shm::SegmentGroup> group) {
+// Of these world ranks.
+std::unique_ptr<native::Group> make_native(std::unique_ptr<shm::SegmentGroup> group,
+                                           const Runtime& runtime,
+                                           const std::vector<Rank>& members) {
   if (group == nullptr) return nullptr;
-  return std::make_unique<native::Group>(std::move(group));
+  return std::make_unique<native::Group>(
+      std::move(group), native::levels_of(runtime.places(members), runtime.config().levels));
 }
 
-// Shared memory for the parent's `ranks`, which form this rank's part: all have it, or none.
-// Collective over the parent.
+// Shared memory for the parent's `ranks`, which form this rank's part and are these world ranks:
+// all have it, or none. Collective over the parent.
 Result<std::unique_ptr<native::Group>> open_native(CommunicatorState& parent,
                                                    const std::vector<Rank>& ranks,
+                                                   const std::vector<Rank>& members,
                                                    const std::vector<int>& indices,
                                                    const Offer& agreed) {
   shm::SharedSegment* const segment = parent.runtime().shared_segment();
@@ -97,7 +102,7 @@ Result<std::unique_ptr<native::Group>> open_native(CommunicatorState& parent,
       static_cast<std::size_t>(std::count_if(ranks.begin(), ranks.end(), [&](Rank rank) {
         return opened[static_cast<std::size_t>(rank)] != 0;
       }));
-  if (count == ranks.size()) return make_native(std::move(group));
+  if (count == ranks.size()) return make_native(std::move(group), parent.runtime(), members);
   // The block goes back: by those that could open it, or by the one who offered it.
   if (group != nullptr) {
     group->set_opened_by(count);
@@ -147,7 +152,7 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
   if (part.leads() && !indices.empty()) block.reserve_for(&offer);
   UNISONO_ASSIGN(const std::vector<Offer> offers, share(parent, offer));
   const Offer agreed = part.agreed(offers);
-  auto native = open_native(parent, ranks, indices, agreed);
+  auto native = open_native(parent, ranks, members, indices, agreed);
   if (!native) {
     const Engine::Lock lock(runtime.engine());
     parent.fail_part(agreed.id, native.error());
@@ -177,7 +182,7 @@ Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> r
     }
     UNISONO_ASSIGN(std::unique_ptr<shm::SegmentGroup> group,
                    runtime->shared_segment()->open_group(0, indices));
-    native = make_native(std::move(group));
+    native = make_native(std::move(group), *runtime, members);
   }
   // Known before anyone has said it; other numbers begin at 1.
   constexpr std::uint32_t kWorldId = 0;

@@ -41,6 +41,10 @@ class Reduction {
   void combine_tree(void* out, const void* const* inputs, int n, std::size_t count,
                     bool streaming) const;
 
+  /// True when combinations of contiguous groups of a power of two of inputs, combined by
+  /// combine_tree() in their turn, are what it makes of all inputs at once: the tree nests, and the
+  /// exact sum of three or more does not.
+  bool nests() const { return exact_ == nullptr; }
   /// True when a rank's input must be changed before it is combined (pre-multiplied sum; bool
   /// inputs are normalised to 0 or 1 for sum).
   bool prepares() const { return prepares_; }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/access_path.h"
+#include "base/levels_setting.h"
 #include "base/record_setting.h"
 #include "base/result.h"
 #include "base/secret_text.h"
@@ -58,6 +59,7 @@ struct Config {
   bool rejoin = false;
   std::string transport = "auto";
   AccessPath access = AccessPath::kAutomatic;
+  LevelsSetting levels;
   std::string wait = "auto";
   Order order = Order::kAny;
   std::chrono::milliseconds timeout{600'000};

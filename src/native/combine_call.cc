@@ -13,9 +13,14 @@ namespace {
 constexpr std::size_t kPieceBytes = std::size_t{16} << 10;
 constexpr std::size_t kChunkBytesMin = std::size_t{64} << 10;
 
-std::size_t choose_chunk_bytes(std::size_t total) {
+std::size_t choose_chunk_bytes(std::size_t total, std::size_t most) {
   const std::size_t quarter = shm::round_up(total / 4, shm::kPageBytes);
-  return std::clamp(quarter, kChunkBytesMin, shm::kWindowSlotBytes);
+  return std::clamp(quarter, kChunkBytesMin, most);
+}
+
+// So that a merged part fits behind the chunk.
+std::size_t chunk_bytes_max(std::size_t parts) {
+  return parts * (shm::kWindowSlotBytes / (parts + 1) / shm::kLineBytes * shm::kLineBytes);
 }
 
 }  // namespace
@@ -27,10 +32,17 @@ Status CombineCall::plan(Offer* offer) {
   wanting_ = transfer_.readers;
   const bool all_want_result = transfer_.readers.size() == size();
   transfer_.sources = transfer_.readers = everyone;
+  domain_ = everyone;
+  if (context_.levels.domain_ranks > 0 && reduction_->nests()) {
+    domain_.last = context_.levels.domain_ranks;
+    domain_ = domain_of(self());
+  }
   const std::size_t total = transfer_.input_bytes;
-  chunk_bytes_ = choose_chunk_bytes(total);
+  const auto parts = static_cast<std::size_t>(domain_.size());
+  chunk_bytes_ =
+      choose_chunk_bytes(total, is_in_levels() ? chunk_bytes_max(parts) : shm::kWindowSlotBytes);
   chunks_ = chunks_of(total, chunk_bytes_);
-  filled_ = combined_ = taken_ = 0;
+  filled_ = combined_ = merged_ = taken_ = 0;
   reads_by_copies_ = false;
   results_.resize(static_cast<std::size_t>(size()));
   operands_.resize(static_cast<std::size_t>(size()));
@@ -51,7 +63,7 @@ Status CombineCall::plan(Offer* offer) {
   result_path_ = result.path;
   const bool was_read = transfer_.input == transfer_.output && !shm::is_in_place(input_path_);
   streaming_ = !was_read && total * static_cast<std::size_t>(size()) >= 2 * kStreamingBytes;
-  if (shm::is_in_place(input_path_) && shm::is_in_place(result_path_)) return {};
+  if (shm::is_in_place(input_path_) && !needs_slot()) return {};
   return context_.group.reserve_windows();
 }
 
@@ -61,9 +73,9 @@ std::size_t CombineCall::bytes_of(std::uint64_t chunk) const {
 
 Block CombineCall::part_of(int member, std::uint64_t chunk) const {
   const std::size_t bytes = bytes_of(chunk);
-  const auto ranks = static_cast<std::size_t>(size());
+  const auto ranks = static_cast<std::size_t>(domain_.size());
   const std::size_t part = shm::round_up((bytes + ranks - 1) / ranks, shm::kLineBytes);
-  const std::size_t begin = std::min(bytes, part * static_cast<std::size_t>(member));
+  const std::size_t begin = std::min(bytes, part * (static_cast<std::size_t>(member) % ranks));
   return {begin, std::min(part, bytes - begin)};
 }
 
@@ -90,6 +102,7 @@ Status CombineCall::accept(int member, const Offer& offer) {
                       std::to_string(total),
                   member);
   }
+  if (!domain_.has(member)) return {};  // of another domain partials are read alone
   UNISONO_ASSIGN(inputs_[index], open(member, offer.input));
   UNISONO_ASSIGN(results_[index], open(member, offer.result));
   if (inputs_[index].path == shm::MemoryPath::kSingleCopy) {
@@ -101,10 +114,10 @@ Status CombineCall::accept(int member, const Offer& offer) {
 }
 
 // A slot also receives this rank's part of the result. Where results are not wanted by everyone the
-// others may have drained a chunk that this rank has yet to combine.
+// others may have drained a chunk that this rank has yet to combine, or to merge.
 bool CombineCall::can_fill() const {
   return !shm::is_in_place(input_path_) && filled_ < chunks_ &&
-         filled_ < combined_ + shm::kWindowSlots &&
+         filled_ < merged_ + shm::kWindowSlots &&
          context_.progress.slot_is_free(filled_, transfer_.readers);
 }
 
@@ -112,11 +125,11 @@ bool CombineCall::can_combine() const {
   if (!accepted_all() || combined_ == chunks_) return false;
   if (!shm::is_in_place(input_path_)) {
     if (combined_ == filled_) return false;
-  } else if (!shm::is_in_place(result_path_) &&
-             !context_.progress.slot_is_free(combined_, transfer_.readers)) {
+  } else if (needs_slot() && (combined_ == merged_ + shm::kWindowSlots ||
+                              !context_.progress.slot_is_free(combined_, transfer_.readers))) {
     return false;
   }
-  for (int member = 0; member < size(); ++member) {
+  for (int member = domain_.first; member < domain_.last; ++member) {
     if (is_self(member) ||
         inputs_[static_cast<std::size_t>(member)].path != shm::MemoryPath::kNone) {
       continue;
@@ -126,9 +139,18 @@ bool CombineCall::can_combine() const {
   return true;
 }
 
+bool CombineCall::can_merge() const {
+  if (merged_ == combined_) return false;
+  for (int domain = 0; domain < size() / domain_.size(); ++domain) {
+    const int member = counterpart(domain);
+    if (!is_self(member) && !context_.progress.has_combined(member, merged_ + 1)) return false;
+  }
+  return true;
+}
+
 bool CombineCall::can_take() const {
-  if (taken_ == combined_) return false;
-  for (int member = 0; wants_result_ && member < size(); ++member) {
+  if (taken_ == merged_) return false;
+  for (int member = domain_.first; wants_result_ && member < domain_.last; ++member) {
     if (!is_self(member) && !context_.progress.has_reduced(member, taken_ + 1)) return false;
   }
   return true;
@@ -142,6 +164,8 @@ bool CombineCall::move() {
     // Combining first: the others wait for it.
     if (can_combine()) {
       combine();
+    } else if (can_merge()) {
+      merge();
     } else if (can_take()) {
       take();
     } else if (can_fill()) {
@@ -180,37 +204,71 @@ void CombineCall::combine() {
     done += bytes;
   }
   if (ended()) return;
-  context_.progress.reduced(++combined_);
-  if (!wants_result_) {
-    taken_ = combined_;
-    context_.progress.drained(taken_);
+  ++combined_;
+  if (!is_in_levels()) {
+    context_.progress.reduced(merged_ = combined_);
+    pass();
+  } else {
+    context_.progress.combined(combined_);
+    if (is_wanted_in(domain_)) return;
+    merged_ = combined_;  // by those of another domain
+    pass();
   }
+}
+
+// Who does not want the result has nothing to take.
+void CombineCall::pass() {
+  if (wants_result_) return;
+  taken_ = merged_;
+  context_.progress.drained(taken_);
 }
 
 void CombineCall::combine_piece(std::uint64_t chunk, std::size_t offset, std::size_t bytes) {
   const std::size_t at = chunk * chunk_bytes_ + offset;
-  for (int member = 0; member < size(); ++member) {
+  for (int member = domain_.first; member < domain_.last; ++member) {
     const auto index = static_cast<std::size_t>(member);
     const std::byte* in_window = slot_of(member, chunk) + offset;
+    const void*& operand = operands_[static_cast<std::size_t>(member - domain_.first)];
     if (is_self(member)) {
-      operands_[index] = reduction_->prepares() ? in_window : transfer_.input + at;
+      operand = reduction_->prepares() ? in_window : transfer_.input + at;
     } else {
-      operands_[index] = look(inputs_[index], member, in_window, at, bytes, scratch_of(member));
+      operand = look(inputs_[index], member, in_window, at, bytes, scratch_of(member));
     }
   }
   if (ended()) return;
-  combine_operands(at, slot_of(self(), chunk) + offset, bytes);
+  std::byte* const slot = slot_of(self(), chunk) + offset;
+  if (!is_in_levels()) return finish_operands(at, slot, size(), bytes);
+  reduction_->combine_tree(slot, operands_.data(), domain_.size(), bytes / element_bytes(),
+                           streams());
+}
+
+// The upper part of the tree, over the domains' partials.
+void CombineCall::merge() {
+  const Block part = part_of(self(), merged_);
+  const int domains = size() / domain_.size();
+  for (std::size_t done = 0; done < part.bytes; done += kPieceBytes) {
+    const std::size_t bytes = std::min(kPieceBytes, part.bytes - done);
+    for (int domain = 0; domain < domains; ++domain) {
+      operands_[static_cast<std::size_t>(domain)] =
+          slot_of(counterpart(domain), merged_) + part.offset + done;
+    }
+    finish_operands(merged_ * chunk_bytes_ + part.offset + done,
+                    result_slot(self(), merged_) + done, domains, bytes);
+  }
+  context_.progress.reduced(++merged_);
+  pass();
 }
 
 // Others read the result where it lies. With non-temporal stores it must be complete before it is
 // stored, or it is combined in the output first; so it is where nobody else wants it.
-void CombineCall::combine_operands(std::size_t at, std::byte* slot, std::size_t bytes) {
+void CombineCall::finish_operands(std::size_t at, std::byte* slot, int operands,
+                                  std::size_t bytes) {
   const bool in_place = shm::is_in_place(result_path_);
   const bool is_shared = wanting_.size() > (wants_result_ ? 1 : 0);
   const bool by_output = !in_place && wants_result_ && (streams() || !is_shared);
   std::byte* const result = in_place || by_output ? transfer_.output + at : slot;
   const std::size_t count = bytes / element_bytes();
-  reduction_->combine_tree(result, operands_.data(), size(), count,
+  reduction_->combine_tree(result, operands_.data(), operands, count,
                            streams() && !by_output && !reduction_->finishes());
   reduction_->finish(result, count);
   if (by_output) {
@@ -221,15 +279,15 @@ void CombineCall::combine_operands(std::size_t at, std::byte* slot, std::size_t 
 }
 
 void CombineCall::take() {
-  for (int step = 1; wants_result_ && step < size() && !ended(); ++step) {
+  for (int step = 1; wants_result_ && step < domain_.size() && !ended(); ++step) {
     // Everyone begins with another rank's part.
-    const int member = (self() + step) % size();
+    const int member = domain_.first + (self() + step) % domain_.size();
     const Block part = part_of(member, taken_);
     if (part.bytes == 0) continue;
     const std::size_t at = taken_ * chunk_bytes_ + part.offset;
     const std::byte* const from =
-        look(results_[static_cast<std::size_t>(member)], member,
-             slot_of(member, taken_) + part.offset, at, part.bytes, transfer_.output + at);
+        look(results_[static_cast<std::size_t>(member)], member, result_slot(member, taken_), at,
+             part.bytes, transfer_.output + at);
     if (from != transfer_.output + at) deliver(transfer_.output + at, from, part.bytes);
   }
   if (!ended()) context_.progress.drained(++taken_);
@@ -247,9 +305,14 @@ bool CombineCall::took_all() const { return taken_ == chunks_; }
 bool CombineCall::gave_all() const { return shm::is_in_place(input_path_) || filled_ == chunks_; }
 
 bool CombineCall::is_released_by(int member) const {
-  if (is_self(member)) return true;
+  if (is_self(member) || !domain_.has(member)) return true;
   if (shm::is_in_place(result_path_)) return context_.progress.has_finished(member);
-  return !shm::is_in_place(input_path_) || context_.progress.has_reduced(member, chunks_);
+  return !shm::is_in_place(input_path_) || has_combined(member, chunks_);
+}
+
+bool CombineCall::has_combined(int member, std::uint64_t chunks) const {
+  return is_in_levels() ? context_.progress.has_combined(member, chunks)
+                        : context_.progress.has_reduced(member, chunks);
 }
 
 bool CombineCall::released() {
@@ -272,13 +335,18 @@ bool CombineCall::waits_for_slot(int member) const {
 // In the order in which a chunk moves, last step first: that is what the earlier ones wait for.
 bool CombineCall::waits_for(int member) const {
   Progress& progress = context_.progress;
-  if (taken_ < combined_) return wants_result_ && !progress.has_reduced(member, taken_ + 1);
+  if (taken_ < merged_) {
+    return wants_result_ && domain_.has(member) && !progress.has_reduced(member, taken_ + 1);
+  }
+  if (merged_ < combined_) {
+    return is_counterpart(member) && !progress.has_combined(member, merged_ + 1);
+  }
   const bool has_filled = shm::is_in_place(input_path_) || combined_ < filled_;
   if (combined_ < chunks_ && !has_filled) return waits_for_slot(member);
   if (combined_ < chunks_) {
-    const bool needs_slot = shm::is_in_place(input_path_) && !shm::is_in_place(result_path_);
-    if (needs_slot && progress.holds_slot(member, combined_, transfer_.readers)) return true;
-    return inputs_[static_cast<std::size_t>(member)].path == shm::MemoryPath::kNone &&
+    if (needs_slot() && progress.holds_slot(member, combined_, transfer_.readers)) return true;
+    return domain_.has(member) &&
+           inputs_[static_cast<std::size_t>(member)].path == shm::MemoryPath::kNone &&
            !progress.has_filled(member, combined_ + 1);
   }
   return !is_released_by(member);
@@ -288,6 +356,12 @@ void CombineCall::count(Collective collective, std::uint64_t times, TrafficRepor
   const std::size_t own = total_part_of(self());
   for (int member = 0; member < size(); ++member) {
     if (is_self(member)) continue;
+    if (!domain_.has(member)) {
+      if (!is_counterpart(member)) continue;
+      if (is_wanted_in(domain_of(member))) count_sent(collective, member, own, report, times);
+      if (is_wanted_in(domain_)) count_received(collective, member, own, report, times);
+      continue;
+    }
     const std::size_t part = total_part_of(member);
     count_sent(collective, member, part, report, times);
     count_received(collective, member, own, report, times);

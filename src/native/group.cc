@@ -31,12 +31,12 @@ bool fits_cells(const Transfer& transfer, int size) {
 }  // namespace
 
 struct Group::State {
-  explicit State(std::unique_ptr<shm::SegmentGroup> opened)
+  State(std::unique_ptr<shm::SegmentGroup> opened, Levels levels)
       : group(std::move(opened)),
         cells(*group),
         progress(*group),
         trials(*group),
-        context{*group, cells, progress, trials, {}},
+        context{*group, cells, progress, trials, levels, {}},
         small(cells, trials),
         combine(context),
         exchange(context) {}
@@ -53,8 +53,8 @@ struct Group::State {
   std::uint64_t starts = 0;
 };
 
-Group::Group(std::unique_ptr<shm::SegmentGroup> group)
-    : state_(std::make_unique<State>(std::move(group))) {}
+Group::Group(std::unique_ptr<shm::SegmentGroup> group, Levels levels)
+    : state_(std::make_unique<State>(std::move(group), levels)) {}
 
 Group::~Group() { leave(); }
 

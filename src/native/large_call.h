@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "native/access_trials.h"
+#include "native/levels.h"
 #include "native/native.h"
 #include "native/progress.h"
 #include "native/shared_cells.h"
@@ -41,6 +42,7 @@ struct CallContext {
   SharedCells& cells;
   Progress& progress;
   AccessTrials& trials;
+  const Levels levels;
   std::vector<std::byte> scratch;  ///< kScratchBytes from the first single copy on
 };
 

@@ -14,6 +14,7 @@
 #include "base/call_record.h"
 #include "compute/compute.h"
 #include "engine/operation.h"
+#include "native/levels.h"
 #include "transports/shm/shared_segment.h"
 #include "unisono/call.h"
 #include "unisono/traffic.h"
@@ -41,7 +42,8 @@ class NativeCall : public Operation {
 /// The native side of one communicator.
 class Group {
  public:
-  explicit Group(std::unique_ptr<shm::SegmentGroup> group);
+  /// `levels`: how the members lie in the host, the same for all of them.
+  explicit Group(std::unique_ptr<shm::SegmentGroup> group, Levels levels = {});
   ~Group();
 
   /// Starts a call. At most one runs at a time per group: the caller queues the rest and starts

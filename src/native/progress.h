@@ -1,8 +1,7 @@
-// How far the members of a group are in a large call: three counters each (filled, reduced, drained
-// of shm::Counters), written by their owner and cached by the readers, so that most questions need
-// no shared line. A counter holds
-// (number of the large call << kChunkBits) + chunks done, so it only grows, and ranks need not
-// agree on how many chunks a call had.
+// How far the members of a group are in a large call: four counters each (filled, combined,
+// reduced, drained of shm::Counters), written by their owner and cached by the readers, so that
+// most questions need no shared line. A counter holds (number of the large call << kChunkBits) +
+// chunks done, so it only grows, and ranks need not agree on how many chunks a call had.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -31,6 +30,7 @@ class Progress {
 
   // What this rank has done: `chunks` of this call. Release: the data come first.
   void filled(std::uint64_t chunks) { store(own().filled, chunks); }
+  void combined(std::uint64_t chunks) { store(own().combined, chunks); }
   void reduced(std::uint64_t chunks) { store(own().reduced, chunks); }
   void drained(std::uint64_t chunks) { store(own().drained, chunks); }
   /// It reads nothing more in this call.
@@ -39,6 +39,9 @@ class Progress {
   // What a member has done, by acquire: pairs with the stores above.
   bool has_filled(int member, std::uint64_t chunks) {
     return reached(seen(member).filled, group_.counters(member).filled, base_ + chunks);
+  }
+  bool has_combined(int member, std::uint64_t chunks) {
+    return reached(seen(member).combined, group_.counters(member).combined, base_ + chunks);
   }
   bool has_reduced(int member, std::uint64_t chunks) {
     return reached(seen(member).reduced, group_.counters(member).reduced, base_ + chunks);
@@ -60,7 +63,7 @@ class Progress {
 
  private:
   struct Seen {
-    std::uint64_t filled = 0, reduced = 0, drained = 0;
+    std::uint64_t filled = 0, combined = 0, reduced = 0, drained = 0;
   };
   Seen& seen(int member) { return seen_[static_cast<std::size_t>(member)]; }
   shm::Counters& own() { return group_.counters(group_.self()); }

@@ -24,12 +24,17 @@ struct Deleter {
 using Topology = std::unique_ptr<hwloc_topology, Deleter>;
 using Bitmap = std::unique_ptr<hwloc_bitmap_s, Deleter>;
 
-Result<Topology> load_topology() {
+// Of this machine, or of a description.
+Result<Topology> load_topology(const std::string& description = "") {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) {
     return Status(ErrorCode::kOutOfResources, "hwloc could not allocate a topology");
   }
   Topology topology(raw);
+  if (!description.empty() && hwloc_topology_set_synthetic(raw, description.c_str()) != 0) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("hwloc does not understand the topology '{}'", description));
+  }
   if (hwloc_topology_load(raw) != 0) {
     return Status(
         ErrorCode::kSystem,
@@ -62,6 +67,11 @@ std::vector<Core> read_cores(hwloc_topology_t topology, hwloc_const_bitmap_t all
       if (hwloc_bitmap_isset(allowed, static_cast<unsigned>(cpu))) core.cpus.push_back(cpu);
     }
     core.numa_node = std::max(0, hwloc_bitmap_first(object->nodeset));
+    if (const hwloc_obj_t cache =
+            hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_L3CACHE, object);
+        cache != nullptr) {
+      core.cache = hwloc_bitmap_first(cache->cpuset);
+    }
     if (!core.cpus.empty()) cores.push_back(std::move(core));
   }
   return cores;
@@ -75,6 +85,19 @@ void read_last_level_cache(hwloc_topology_t topology, hwloc_const_bitmap_t allow
     processors->l3_bytes = std::max<std::size_t>(processors->l3_bytes, cache->attr->cache.size);
     ++processors->l3_count;
   }
+}
+
+Result<Processors> processors_of(hwloc_topology_t topology, const Bitmap& allowed) {
+  Processors processors;
+  processors.cores = read_cores(topology, allowed.get());
+  if (processors.cores.empty()) {
+    return Status(ErrorCode::kSystem, "hwloc found no processor that this process may use");
+  }
+  std::set<int> nodes;
+  for (const Core& core : processors.cores) nodes.insert(core.numa_node);
+  processors.numa_node_count = static_cast<int>(nodes.size());
+  read_last_level_cache(topology, allowed.get(), &processors);
+  return processors;
 }
 
 struct CpuSetDeleter {
@@ -91,18 +114,16 @@ int Processors::usable_core_count() const {
 
 Result<Processors> read_processors() {
   UNISONO_ASSIGN(const Topology topology, load_topology());
-  const Bitmap allowed = allowed_cpus(topology.get());
-  Processors processors;
-  processors.cores = read_cores(topology.get(), allowed.get());
-  if (processors.cores.empty()) {
-    return Status(ErrorCode::kSystem, "hwloc found no processor that this process may use");
-  }
-  std::set<int> nodes;
-  for (const Core& core : processors.cores) nodes.insert(core.numa_node);
-  processors.numa_node_count = static_cast<int>(nodes.size());
-  read_last_level_cache(topology.get(), allowed.get(), &processors);
+  UNISONO_ASSIGN(Processors processors,
+                 processors_of(topology.get(), allowed_cpus(topology.get())));
   processors.cpu_quota = read_cpu_quota();
   return processors;
+}
+
+Result<Processors> made_up_processors(const std::string& description) {
+  UNISONO_ASSIGN(const Topology topology, load_topology(description));
+  return processors_of(topology.get(),
+                       Bitmap(hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topology.get()))));
 }
 
 std::vector<int> recommended_binding(const Processors& processors, int rank, int size,
@@ -117,6 +138,16 @@ std::vector<int> recommended_binding(const Processors& processors, int rank, int
   std::vector<int> indices;
   for (int index = first; index < end; ++index) indices.push_back(index);
   return indices;
+}
+
+Place place_of(const Processors& processors, std::span<const int> core_indices) {
+  Place place;
+  for (std::size_t i = 0; i < core_indices.size(); ++i) {
+    const Core& core = processors.cores[static_cast<std::size_t>(core_indices[i])];
+    place.cache = i == 0 || place.cache == core.cache ? core.cache : -1;
+    place.node = i == 0 || place.node == core.numa_node ? core.numa_node : -1;
+  }
+  return place;
 }
 
 Status bind_this_thread(const Processors& processors, std::span<const int> core_indices) {

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "base/place.h"
 #include "base/result.h"
 
 namespace unisono::topology {
@@ -14,6 +16,7 @@ namespace unisono::topology {
 struct Core {
   std::vector<int> cpus;  ///< operating system numbers, at least one
   int numa_node = 0;      ///< operating system number of the nearest memory
+  int cache = -1;         ///< the first processor of its third-level cache; -1: unknown
 };
 
 struct Processors {
@@ -31,6 +34,9 @@ struct Processors {
 
 /// Takes some milliseconds: read once and keep.
 Result<Processors> read_processors();
+/// Of a machine as hwloc's synthetic descriptions have them, such as "numa:2 l3:2 core:4 pu:1".
+/// kInvalidArgument where hwloc does not understand it.
+Result<Processors> made_up_processors(const std::string& description);
 
 /// How wide a rank's place is.
 enum class Width {
@@ -43,6 +49,10 @@ enum class Width {
 /// there are more ranks than cores or the arguments make no sense.
 std::vector<int> recommended_binding(const Processors& processors, int rank, int size,
                                      Width width = Width::kCore);
+
+/// What these cores (indices into `cores`) have in common, as read_place() (spread.h) would find of
+/// a rank that is bound to them; nothing of none.
+Place place_of(const Processors& processors, std::span<const int> core_indices);
 
 /// Restricts the calling thread, and what it starts later, to these cores.
 Status bind_this_thread(const Processors& processors, std::span<const int> core_indices);

@@ -39,6 +39,14 @@ std::set<int> read_list(const std::string& path) {
   return parse_list(first_line(path, kListBytesMax));
 }
 
+std::set<int> read_sharers(const std::string& system, int cpu) {
+  return read_list(system + "/cpu/cpu" + std::to_string(cpu) + "/cache/index3/shared_cpu_list");
+}
+
+std::set<int> read_node(const std::string& system, int node) {
+  return read_list(system + "/node/node" + std::to_string(node) + "/cpulist");
+}
+
 }  // namespace
 
 Spread read_spread(const std::string& mask, const std::string& system) {
@@ -47,19 +55,32 @@ Spread read_spread(const std::string& mask, const std::string& system) {
   std::set<int> seen;  // with a cache that is counted
   for (const int cpu : cpus) {
     if (seen.contains(cpu)) continue;
-    const std::set<int> sharers =
-        read_list(system + "/cpu/cpu" + std::to_string(cpu) + "/cache/index3/shared_cpu_list");
+    const std::set<int> sharers = read_sharers(system, cpu);
     if (sharers.contains(cpu)) ++spread.caches;
     seen.insert(sharers.begin(), sharers.end());
   }
   for (const int node : read_list(system + "/node/online")) {
-    const std::set<int> of_node =
-        read_list(system + "/node/node" + std::to_string(node) + "/cpulist");
+    const std::set<int> of_node = read_node(system, node);
     const bool has_any =
         std::any_of(cpus.begin(), cpus.end(), [&](int cpu) { return of_node.contains(cpu); });
     if (has_any) ++spread.nodes;
   }
   return spread;
+}
+
+Place read_place(const std::string& mask, const std::string& system) {
+  const std::vector<int> cpus = list_cpus(mask);
+  const auto holds_all = [&](const std::set<int>& some) {
+    return std::all_of(cpus.begin(), cpus.end(), [&](int cpu) { return some.contains(cpu); });
+  };
+  Place place;
+  if (cpus.empty()) return place;
+  const std::set<int> sharers = read_sharers(system, cpus.front());
+  if (!sharers.empty() && holds_all(sharers)) place.cache = *sharers.begin();
+  for (const int node : read_list(system + "/node/online")) {
+    if (holds_all(read_node(system, node))) place.node = node;
+  }
+  return place;
 }
 
 }  // namespace unisono::topology

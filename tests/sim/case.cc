@@ -311,6 +311,9 @@ Case make_sharing_case(std::uint64_t seed, const Limits& limits) {
   c.sharing = random.one_in(3) ? Sharing::kThreads : Sharing::kProcesses;
   c.access = static_cast<AccessPath>(random.below(kAccessPathNames.size()));
   c.mixes_access = c.access != AccessPath::kAutomatic && random.one_in(3);
+  // Drawn apart, so that the rest of a seed's case stays what it was.
+  Random levels(~seed);
+  c.domain_ranks = levels.one_in(3) ? 0 : 2 << levels.below(2);
   c.interrupted_one_in = random.one_in(4) ? 0 : 2u << random.below(7);
   c.buffered_one_in = random.one_in(2) ? 0 : 1u << random.below(4);
   c.at_once = random.one_in(3) ? static_cast<int>(random.between(2, 4)) : 1;
@@ -517,6 +520,10 @@ std::vector<Case> smaller(const Case& c) {
   if (c.shrinks) {
     cases.push_back(c);
     cases.back().shrinks = false;
+  }
+  if (c.domain_ranks > 0) {
+    cases.push_back(c);
+    cases.back().domain_ranks = 0;
   }
   for (unsigned Case::*each : {&Case::interrupted_one_in, &Case::buffered_one_in}) {
     if (c.*each == 0) continue;

@@ -90,6 +90,7 @@ struct Case {
   Sharing sharing = Sharing::kNone;
   AccessPath access = AccessPath::kAutomatic;  ///< of rank 0's large buffers
   bool mixes_access = false;                   ///< the others let theirs be read in other ways
+  int domain_ranks = 0;                        ///< UNISONO_LEVELS; 0: off
   unsigned interrupted_one_in =
       0;                         ///< accesses of native code, of which a rank is interrupted at one
   unsigned buffered_one_in = 0;  ///< stores of native code, of which one is seen later

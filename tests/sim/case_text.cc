@@ -77,10 +77,12 @@ std::string describe(const Case& c) {
       n.refuse_one_in, n.lend_one_in, n.partial_one_in);
   if (c.sharing != Sharing::kNone) {
     text += fmt::format(
-        "  {} that share memory, access {}{}; interrupted at one in {} accesses, one in {} stores "
+        "  {} that share memory, access {}{}, domains of {}; interrupted at one in {} accesses, "
+        "one in {} stores "
         "seen later\n",
         c.sharing == Sharing::kThreads ? "threads" : "processes", name_of(c.access),
-        c.mixes_access ? " and others" : "", c.interrupted_one_in, c.buffered_one_in);
+        c.mixes_access ? " and others" : "", c.domain_ranks, c.interrupted_one_in,
+        c.buffered_one_in);
   }
   for (const Operation& operation : c.operations) text += "  " + describe(operation) + "\n";
   for (const Fault& fault : c.faults) text += "  " + text_of(fault) + "\n";

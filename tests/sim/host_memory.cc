@@ -75,7 +75,9 @@ const Segments& segments_of(Sharing sharing) {
 
 }  // namespace
 
-HostMemory::HostMemory(Sharing sharing) : ranks_(segments_of(sharing)) {}
+HostMemory::HostMemory(Sharing sharing, int domain_ranks)
+    : ranks_(segments_of(sharing)),
+      levels_{domain_ranks == 0 ? LevelsBy::kOff : LevelsBy::kCount, domain_ranks} {}
 
 HostMemory::~HostMemory() {
   for (const auto& [id, block] : blocks_) {
@@ -94,7 +96,8 @@ std::unique_ptr<native::Group> HostMemory::open(std::uint32_t id, const std::vec
   auto group = of(rank).open_group(found->second.number, {members.begin(), members.end()});
   if (!group) give_up(group.error());
   --found->second.unopened;
-  return std::make_unique<native::Group>(std::move(*group));
+  const std::vector<Place> places(members.size());
+  return std::make_unique<native::Group>(std::move(*group), native::levels_of(places, levels_));
 }
 
 }  // namespace unisono::sim

@@ -18,8 +18,9 @@ namespace unisono::sim {
 
 class HostMemory {
  public:
-  /// Of ranks that are threads of one process, or processes.
-  explicit HostMemory(Sharing sharing);
+  /// Of ranks that are threads of one process, or processes; that lie in domains of so many, 0: in
+  /// none.
+  HostMemory(Sharing sharing, int domain_ranks);
   /// After the communicators: blocks that not all members have closed are free again.
   ~HostMemory();
   HostMemory(const HostMemory&) = delete;
@@ -36,6 +37,7 @@ class HostMemory {
   };
 
   const std::vector<std::shared_ptr<shm::SharedSegment>>& ranks_;
+  const LevelsSetting levels_;
   std::map<std::uint32_t, Block> blocks_;
 };
 

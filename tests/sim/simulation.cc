@@ -36,7 +36,7 @@ constexpr Duration kPolls = microseconds(5), kPollsSlowly = milliseconds(5);
 
 std::optional<HostMemory> memory_of(const Case& c) {
   if (c.sharing == Sharing::kNone) return std::nullopt;
-  return std::optional<HostMemory>(std::in_place, c.sharing);
+  return std::optional<HostMemory>(std::in_place, c.sharing, c.domain_ranks);
 }
 
 class Simulation {

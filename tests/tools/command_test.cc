@@ -175,6 +175,26 @@ TEST(Commands, UseVerbsWhereInfoSaysSoAndElseSayWhyNot) {
               HasSubstr("2 ranks over verbs"));
 }
 
+// Domains are pretended: nothing here depends on the machine.
+TEST(Commands, ReduceInLevelsAsInfoSays) {
+  const auto run = [](const std::string& levels, const std::string& line) {
+    return test::run_shell("UNISONO_LEVELS=" + levels + " " + UNISONO_COMMAND + " " + line +
+                           " 2>&1");
+  };
+  EXPECT_THAT(run("2", "info --why all_reduce 1M -n 4").output,
+              HasSubstr("in two levels: 2 domains of 2 ranks, which follow each other"));
+  EXPECT_THAT(run("off", "info --why reduce 1M -n 4").output, HasSubstr("in one level: the ranks"));
+  EXPECT_THAT(run("2", "info --why all_gather 1M -n 4").output, Not(HasSubstr("level")));
+  EXPECT_THAT(run("auto", "info --machine").output, ContainsRegex("levels +[0-9]+ NUMA node"));
+  EXPECT_THAT(run("auto", "info --machine --json").output, HasSubstr("\"levels\": {"));
+  for (const std::string collective : {"all_reduce", "reduce -r all"}) {
+    const ShellRun perf = run("2", "perf " + collective + " -n 4 -b 300K -e 300K -I 3 -d half");
+    EXPECT_EQ(perf.status, 0) << perf.output;
+    EXPECT_THAT(perf.output, HasSubstr("every element right"));
+  }
+  EXPECT_THAT(run("3", "info").output, HasSubstr("UNISONO_LEVELS=3: expected one of auto, off"));
+}
+
 TEST(Commands, InfoProbesEveryTransport) {
   const ShellRun info = run_command("info --json");
   ASSERT_EQ(info.status, 0);

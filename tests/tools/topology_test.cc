@@ -150,9 +150,8 @@ TEST(AllowedCpus, JoinAndAreListed) {
   EXPECT_EQ(list_cpus(join_cpus({})), std::vector<int>());
 }
 
-// Eight processors: two caches of each of two nodes.
-TEST(Spread, CountsTheCachesAndNodesOfAMask) {
-  const test::TemporaryFolder system;
+// The folders of a system of eight processors: two caches of each of two nodes.
+void write_system(const test::TemporaryFolder& system) {
   const auto write = [&](const std::string& name, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(system / name).parent_path());
     std::ofstream(system / name) << text << "\n";
@@ -165,6 +164,11 @@ TEST(Spread, CountsTheCachesAndNodesOfAMask) {
   write("node/online", "0-1");
   write("node/node0/cpulist", "0-3");
   write("node/node1/cpulist", "4-7");
+}
+
+TEST(Spread, CountsTheCachesAndNodesOfAMask) {
+  const test::TemporaryFolder system;
+  write_system(system);
   const auto spread = [&](const std::string& mask) { return read_spread(mask, system.path()); };
   EXPECT_EQ(spread("3"), (Spread{1, 1}));
   EXPECT_EQ(spread("5"), (Spread{2, 1}));
@@ -173,6 +177,74 @@ TEST(Spread, CountsTheCachesAndNodesOfAMask) {
   EXPECT_EQ(spread("ff"), (Spread{4, 2}));
   EXPECT_EQ(spread(""), (Spread{0, 0}));
   EXPECT_EQ(read_spread("ff", system / "nowhere"), (Spread{0, 0}));
+}
+
+TEST(Place, IsWhatAllProcessorsOfAMaskHaveInCommon) {
+  const test::TemporaryFolder system;
+  write_system(system);
+  const auto place = [&](const std::string& mask) { return read_place(mask, system.path()); };
+  EXPECT_EQ(place("1"), (Place{0, 0}));
+  EXPECT_EQ(place("3"), (Place{0, 0}));
+  EXPECT_EQ(place("8"), (Place{2, 0}));
+  EXPECT_EQ(place("5"), (Place{-1, 0}));
+  EXPECT_EQ(place("11"), (Place{-1, -1}));
+  EXPECT_EQ(place("0c"), (Place{6, 1}));
+  EXPECT_EQ(place("ff"), (Place{-1, -1}));
+  EXPECT_EQ(place("001"), (Place{-1, -1})) << "a processor that the system does not list";
+  EXPECT_EQ(place(""), (Place{-1, -1}));
+  EXPECT_EQ(read_place("1", system / "nowhere"), (Place{-1, -1}));
+}
+
+// hwloc, of a made-up machine of that shape, and the folders of one say the same.
+TEST(Place, IsTheSameByHwlocAndByTheFolders) {
+  const test::TemporaryFolder system;
+  write_system(system);
+  const auto processors = made_up_processors("numa:2 l3:2 core:2 pu:1");
+  ASSERT_TRUE(processors) << processors.status().message();
+  ASSERT_EQ(processors->cores.size(), 8u);
+  const auto expect_same = [&](const std::vector<int>& cores) {
+    std::string mask(2, '0');
+    for (const int core : cores) {
+      for (const int cpu : processors->cores[static_cast<std::size_t>(core)].cpus) {
+        char& digit = mask[static_cast<std::size_t>(cpu / 4)];
+        const int bits = (digit <= '9' ? digit - '0' : digit - 'a' + 10) | 1 << cpu % 4;
+        digit = "0123456789abcdef"[bits];
+      }
+    }
+    EXPECT_EQ(place_of(*processors, cores), read_place(mask, system.path())) << mask;
+  };
+  for (int first = 0; first < 8; ++first) {
+    for (int second = first; second < 8; ++second) {
+      expect_same(first == second ? std::vector{first} : std::vector{first, second});
+    }
+  }
+  EXPECT_EQ(place_of(*processors, {}), Place{});
+}
+
+TEST(Place, OfThisMachineIsTheSameByHwlocAndByItsFolders) {
+  std::thread([] {
+    const auto processors = read_processors();
+    ASSERT_TRUE(processors) << processors.status().message();
+    for (int core = 0; core < static_cast<int>(processors->cores.size()); ++core) {
+      ASSERT_TRUE(bind_this_thread(*processors, std::vector{core}).ok());
+      const Place found = read_place(read_allowed_cpus());
+      const Place by_hwloc = place_of(*processors, std::vector{core});
+      EXPECT_EQ(found.cache, by_hwloc.cache);
+      if (found.node >= 0) {
+        EXPECT_EQ(found.node, by_hwloc.node);
+      }
+    }
+  }).join();
+}
+
+TEST(Processors, AreMadeUpFromADescription) {
+  const auto processors = made_up_processors("numa:2 l3:2 core:4 pu:2");
+  ASSERT_TRUE(processors) << processors.status().message();
+  EXPECT_EQ(processors->cores.size(), 16u);
+  EXPECT_EQ(processors->numa_node_count, 2);
+  EXPECT_EQ(processors->l3_count, 4);
+  EXPECT_EQ(processors->cores[15].cpus.size(), 2u);
+  EXPECT_EQ(made_up_processors("nonsense").status().code(), ErrorCode::kInvalidArgument);
 }
 
 TEST(AllowedCpus, AreThoseOfTheCallingThread) {

@@ -115,6 +115,9 @@ TEST(Config, TakesHowGpusAreUsedAndWhichDriver) {
   EXPECT_EQ(shown("UNISONO_CUDA", "off"), "off");
   EXPECT_EQ(shown("UNISONO_MEASURE", "off"), "off");
   EXPECT_EQ(shown("UNISONO_CHECKSUM", "on"), "on");
+  EXPECT_EQ(shown("UNISONO_LEVELS", "numa"), "numa");
+  EXPECT_EQ(shown("UNISONO_LEVELS", "8"), "8");
+  EXPECT_THAT(shown("UNISONO_LEVELS", "6"), HasSubstr("or a power of two from 2 to 128"));
   EXPECT_THAT(shown("UNISONO_MEASURE", "maybe"), HasSubstr("UNISONO_MEASURE=maybe"));
   EXPECT_EQ(value_text(Config{}, "UNISONO_CUDA_GATES"), "on");
   EXPECT_EQ(shown("UNISONO_CUDA_GATES", "off"), "off");

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "rendezvous/peer_information.h"
+#include "topology/allowed_cpus.h"
+#include "topology/spread.h"
 
 namespace unisono::test {
 namespace {
@@ -65,10 +67,26 @@ TEST(HostLoad, TakesQuotasThatMakeNoSenseForNone) {
   EXPECT_EQ(host_loads(std::vector<Member>{member("a", "")})[0].cpus, 1);
 }
 
+TEST(HostLoad, ReadsWhereRanksRun) {
+  const std::vector<Member> job{member("a", "cpus 1\nplace 0 1\n"), member("a", "place 8 -1\n"),
+                                member("b", "place 8191 8191\n"), member("b", "cpus 1\n")};
+  EXPECT_EQ(places_of(job), (std::vector<Place>{{0, 1}, {8, -1}, {8191, 8191}, {-1, -1}}));
+}
+
+TEST(HostLoad, TakesPlacesThatMakeNoSenseForUnknown) {
+  for (const char* place : {"", "1", "1 ", "1 x", "x 1", "1  2", "1 2 3", "1 2x", "-2 0", "0 -2",
+                            "0 8192", "8192 0", "0 99999999999", "1\t2"}) {
+    const std::vector<Member> job{member("a", std::string("place ") + place + "\n")};
+    EXPECT_EQ(places_of(job).front(), Place{}) << place;
+  }
+}
+
 TEST(HostLoad, ReadsWhatARankOfThisMachinePublishes) {
   const std::vector<Member> job{member("a", processor_lines())};
   EXPECT_FALSE(find_address(job[0].addresses, "cpus").empty());
   EXPECT_FALSE(host_loads(job)[0].shares_cores());
+  EXPECT_FALSE(find_address(job[0].addresses, "place").empty());
+  EXPECT_EQ(places_of(job).front(), topology::read_place(topology::read_allowed_cpus()));
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ void run_rank(TestRank& rank, const RanksOptions& options, Listeners& listeners,
   auto group = rank.segment->open_group(0, members);
   rank.check(group.has_value(), "open_group: " + group.status().message());
   if (!group) return;
-  rank.group = std::make_unique<native::Group>(std::move(*group));
+  rank.group = std::make_unique<native::Group>(std::move(*group), options.levels);
   rank.access = options.access;
   body(rank);
   rank.group.reset();

@@ -42,6 +42,7 @@ struct RanksOptions {
   TrialFacts known{};        ///< of earlier jobs
   Duration measuring_max{};  ///< of what is not known of the host
   int cores = 0;             ///< 0: one for each rank
+  native::Levels levels{};   ///< of every rank's group
 };
 
 using RankBody = std::function<void(TestRank&)>;

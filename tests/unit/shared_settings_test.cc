@@ -64,6 +64,13 @@ TEST(SharedSettings, AreThoseThatWhatIsMeasuredRestsOn) {
               HasSubstr("differ in UNISONO_MEASURE, which all ranks must share: 'on' and 'off'"));
 }
 
+TEST(SharedSettings, AreThoseByWhichRanksAreGrouped) {
+  Config pairs;
+  pairs.levels = {LevelsBy::kCount, 2};
+  EXPECT_THAT(rendezvous_of(settings_of(""), settings_of("", pairs)).message(),
+              HasSubstr("differ in UNISONO_LEVELS, which all ranks must share: 'auto' and '2'"));
+}
+
 TEST(SharedSettings, AreThoseThatSayWhatFramesCarry) {
   Config summed;
   summed.checksum = true;

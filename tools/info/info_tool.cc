@@ -16,6 +16,7 @@
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
 #include "tools/info/known_trials.h"
+#include "tools/info/levels.h"
 #include "tools/info/machine.h"
 #include "topology/host_identity.h"
 #include "topology/processors.h"
@@ -236,12 +237,15 @@ int explain(const Config& config, const std::vector<std::string>& why, int ranks
   const bool is_open = algorithms::is_predicted(request.collective) && !links.are_known();
   std::printf("%s\n", table->explain(request, "").c_str());
   const Result<algorithms::Choice> choice = table->choose(request, "");
-  const bool is_tried = choice && choice->algorithm == nullptr &&
-                        choice->path == AccessPath::kAutomatic &&
+  const bool is_native = choice && choice->algorithm == nullptr;
+  const bool is_tried = is_native && choice->path == AccessPath::kAutomatic &&
                         config.access == AccessPath::kAutomatic;
   if (is_tried) {
     std::printf("  %s\n",
                 info::explain_trials(config, request.collective, request.bytes, ranks).c_str());
+  }
+  if (is_native && info::has_levels(request.collective)) {
+    std::printf("  %s\n", info::explain_levels(config, ranks).c_str());
   }
   if (request.native) {
     request.native = false;

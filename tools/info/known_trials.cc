@@ -9,6 +9,7 @@
 #include "native/way_costs.h"
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
+#include "tools/info/levels.h"
 #include "topology/allowed_cpus.h"
 #include "transports/shm/trial_times.h"
 
@@ -230,9 +231,9 @@ std::string describe_known(const TrialFacts& facts, const Identity& here, Collec
 
 std::string describe_machine(const Config& config) {
   const Identity here = identity_here(1, 1);
-  std::string text =
-      fmt::format("processor         {}\nkernel            {}\nranks may use     {}\n",
-                  here.processor, here.kernel, describe_limits(here));
+  std::string text = fmt::format(
+      "processor         {}\nkernel            {}\nranks may use     {}\nlevels            {}\n",
+      here.processor, here.kernel, describe_limits(here), describe_levels());
   if (!config.keeps_facts()) {
     return text + "kept in           nowhere: UNISONO_CACHE=off\n";
   }
@@ -274,6 +275,7 @@ nlohmann::ordered_json json_of_machine(const Config& config) {
           {"caches", here.spread.caches},
           {"nodes", here.spread.nodes},
           {"quota", here.quota},
+          {"levels", json_of_levels()},
           {"cache", is_kept ? config.cache : "off"},
           {"files", files}};
 }

@@ -103,11 +103,12 @@ struct alignas(kLinePairBytes) CounterLine {
 
 /// Progress of one member in large calls, each counter written by that member alone.
 struct Counters {
-  CounterLine filled;   ///< chunks that it has written for others
-  CounterLine reduced;  ///< chunks of which it has combined its part
-  CounterLine drained;  ///< chunks it has taken from everyone
-  CounterLine left;     ///< 1: makes no further call
-  CounterLine reading;  ///< 1: reads the private memory of threads of its process right now
+  CounterLine filled;    ///< chunks that it has written for others
+  CounterLine reduced;   ///< chunks of which it has combined its part
+  CounterLine drained;   ///< chunks it has taken from everyone
+  CounterLine left;      ///< 1: makes no further call
+  CounterLine reading;   ///< 1: reads the private memory of threads of its process right now
+  CounterLine combined;  ///< chunks of which it has combined its part of its domain's input
 };
 
 /// When one member began a call that is a trial, and when it had finished, in nanoseconds of the
