@@ -18,6 +18,7 @@ void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now
   // It has come anew, which is no death.
   const auto earlier = connections_.find(rank);
   if (earlier != connections_.end()) close(earlier->second);
+  if (told.is_goodbye()) return note_goodbye(connection, std::move(told));
   add_seat(connection, rank);
   succession_->on_come(rank, now);
   ended_.erase(rank);
@@ -28,6 +29,20 @@ void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now
   } else {
     rejoined_.push_back(std::move(told));
     if (succession_->has_taken_over()) take_over(now);
+  }
+}
+
+// The rank does not count as one that has ended: it may have gone on with others, which are not
+// heard here. It tells the other standbys itself.
+void ServingArbiter::note_goodbye(int connection, RejoinMessage told) {
+  silence_.forget(told.rank);
+  succession_->on_withdrawn(told.rank);
+  links_.send(connection, std::make_shared<const std::string>(encode_departed(told.rank)));
+  links_.close(connection);
+  if (phase_ == Phase::kServing) {
+    learn(std::move(told));
+  } else {
+    rejoined_.push_back(std::move(told));
   }
 }
 
@@ -76,7 +91,7 @@ void ServingArbiter::look_after_succession(TimePoint now) {
     say(-1, encode_refusal(
                 {ErrorCode::kRendezvous, fmt::format("rank {} hears the arbiter", options_.self)}));
     close_all();
-    rejoined_.clear();
+    std::erase_if(rejoined_, [](const RejoinMessage& told) { return !told.is_goodbye(); });
     succession_->on_refused();
   }
   judge_missing(succession_->take_missing(now));

@@ -72,6 +72,29 @@ void ControlSession::leave() {
   report(encode(MessageType::kGoodbye));
 }
 
+// The arbiter may answer yet, and it is for others to say that it is lost.
+void ControlSession::say_goodbye_to_standbys(TimePoint now) {
+  if (is_lost()) return;
+  suspects_ = is_connected();
+  tells_standbys_ = true;
+  state_ = State::kSeeking;
+  static_cast<void>(record_.forgive());
+  for (const Rank rank : {self_, holder_}) record_.on_unreachable(rank);
+  say_goodbye_to_next(now);
+}
+
+void ControlSession::say_goodbye_to_next(TimePoint now) {
+  const Rank next = record_.next_standby();
+  if (next < 0) {
+    links_.give_up();
+    return end();
+  }
+  RejoinMessage goodbye = record_.rejoin_message();
+  goodbye.left.push_back(self_);
+  dialled_ = next;
+  links_.dial(next, goodbye, now);
+}
+
 void ControlSession::end() {
   state_ = State::kLeft;
   suspects_ = false;
@@ -206,7 +229,7 @@ void ControlSession::suspect(TimePoint now) {
 void ControlSession::acquit(TimePoint now) {
   silence_.on_heard(holder_, now);
   if (!suspects_) return;
-  suspects_ = false;
+  suspects_ = tells_standbys_ = false;
   links_.give_up();
   record_.on_arbiter();
   state_ = State::kOpen;
@@ -232,6 +255,7 @@ void ControlSession::seek(TimePoint now) {
     links_.close();
     silence_.forget(holder_);
   }
+  if (tells_standbys_) return;
   if (state_ != State::kSeeking) seek_until_ = now + kSeekTime;
   const bool self_last = silence_.was_stopped(now);
   Rank next = record_.next_standby(self_last);
@@ -251,8 +275,13 @@ void ControlSession::seek(TimePoint now) {
 }
 
 void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
+  if (tells_standbys_ && outcome != DialOutcome::kPending) {
+    record_.on_unreachable(dialled_);
+    return say_goodbye_to_next(now);
+  }
   switch (outcome) {
     case DialOutcome::kPending:
+    case DialOutcome::kNoted:  // is said to those alone that leave
       return;
     case DialOutcome::kSeated:
       return move_to(dialled_, now);

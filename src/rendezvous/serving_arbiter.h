@@ -49,7 +49,7 @@ class ServingArbiter final : private Evidence {
 
   /// A rank that has met the others here.
   void seat(int connection, Rank rank, TimePoint now);
-  /// A rank that has lost its arbiter comes to this standby's.
+  /// A rank that has lost its arbiter comes to this standby's, or says that it leaves.
   void on_rejoin(int connection, RejoinMessage told, TimePoint now);
   bool is_seated(int connection) const { return seats_.contains(connection); }
 
@@ -126,6 +126,7 @@ class ServingArbiter final : private Evidence {
   std::vector<Rank> seated_ranks() const;
 
   // Where arbiters are lost (arbiter_succession.cc).
+  void note_goodbye(int connection, RejoinMessage told);
   void learn(RejoinMessage told);
   void take_over(TimePoint now);
   void welcome_back(int connection, TimePoint now);
@@ -153,7 +154,7 @@ class ServingArbiter final : private Evidence {
   std::optional<DeposedMessage> deposed_;  // the job goes on without this arbiter
   bool own_rank_left_ = false;
   std::optional<Succession> succession_;  // of a standby's
-  std::vector<RejoinMessage> rejoined_;   // until it takes over
+  std::vector<RejoinMessage> rejoined_;   // until it takes over, or refuses those that have come
   std::deque<Said> said_;                 // a standby's: what ranks that come later have missed
 };
 
