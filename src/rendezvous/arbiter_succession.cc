@@ -132,11 +132,12 @@ bool ServingArbiter::may_have_another_arbiter(TimePoint now) const {
 
 // The others may have an arbiter, and go on.
 void ServingArbiter::end_minority(const Parts& parts) {
+  if (std::exchange(has_ended_minority_, true)) return;
   const Status why = partitioned(options_.self, parts);
   shrinks_.close(why);
-  decider_.condemn(why);
+  if (decider_.is_here(options_.self)) return decider_.condemn(why);
   if (own_rank_left_) return;
-  // Also where this rank was judged before.
+  // This rank was judged before.
   const FailureDecision decision{why.code(), why.rank(), kEveryCommunicator, 0, why.message()};
   const auto told = std::make_shared<const std::string>(encode(MessageType::kDecision, decision));
   remember(-1, told);
@@ -155,7 +156,7 @@ void ServingArbiter::look_after_silence(TimePoint now) {
 
 // Of hosts that cannot be reached some ranks are silent a moment before the others.
 void ServingArbiter::judge_silent(const std::vector<Rank>& silent, TimePoint now) {
-  if (silent.empty()) return;
+  if (silent.empty() || has_ended_minority_) return;
   std::vector<Rank> unheard = silence_.overdue(now);
   unheard.insert(unheard.end(), silent.begin(), silent.end());
   const std::vector<Rank> seated = seated_ranks();

@@ -153,6 +153,7 @@ class ServingArbiter final : private Evidence {
   std::set<Rank> deposers_;                // have gone to another arbiter
   std::optional<DeposedMessage> deposed_;  // the job goes on without this arbiter
   bool own_rank_left_ = false;
+  bool has_ended_minority_ = false;
   std::optional<Succession> succession_;  // of a standby's
   std::vector<RejoinMessage> rejoined_;   // until it takes over, or refuses those that have come
   std::deque<Said> said_;                 // a standby's: what ranks that come later have missed
