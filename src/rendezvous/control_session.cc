@@ -116,7 +116,6 @@ void ControlSession::drop_old_reports(TimePoint now) {
 
 void ControlSession::on_heard(TimePoint now) {
   refusals_ = 0;
-  if (silence_.misses(holder_, now)) missed_until_ = now + silence_.limit() / 2;
   acquit(now);
 }
 
@@ -173,16 +172,16 @@ bool ControlSession::take(const Message& message, TimePoint now) {
     }
     case MessageType::kDecision: {
       auto decision = decode_decision(message.body, size());
-      if (decision && speaks_of_others(*decision, now)) {
-        depose(-1,
-               "was not heard for long, and has ended its part of the job meanwhile: the network "
-               "between the hosts was down");
-        seek(now);
-      } else if (decision) {
-        deliver(std::move(*decision));
-      }
+      if (decision) deliver(std::move(*decision));
       return decision.has_value();
     }
+    case MessageType::kPartEnded:
+      if (holder_ == self_) return false;
+      depose(-1,
+             "did not hear this rank for long, and has ended its own part of the job: the "
+             "network between the hosts was down, or this rank was stopped");
+      seek(now);
+      return true;
     default:
       return false;
   }
@@ -303,13 +302,6 @@ void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
   }
 }
 
-// An arbiter that hears the smaller part ends that part. Who has not heard the arbiter, and was not
-// stopped, is of the other one, and goes on with that: the network is back too late.
-bool ControlSession::speaks_of_others(const FailureDecision& decision, TimePoint now) const {
-  return decision.code == ErrorCode::kPartitioned && decision.failed_rank == holder_ &&
-         holder_ != self_ && now < missed_until_ && !silence_.was_stopped(now);
-}
-
 // A standby hears the arbiter, or has not found out yet that it is lost.
 void ControlSession::on_refused(TimePoint now) {
   record_.on_unreachable(dialled_);
@@ -332,7 +324,6 @@ void ControlSession::move_to(Rank standby, TimePoint now) {
   links_.move();
   silence_.forget(holder_);
   holder_ = standby;
-  missed_until_ = TimePoint::min();
   silence_.on_heard(holder_, now);
   record_.on_arbiter();
   state_ = State::kOpen;

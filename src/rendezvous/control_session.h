@@ -136,8 +136,6 @@ class ControlSession {
   void depose_silent(Rank successor);
   /// This rank goes on without it; `why` completes what is said of its rank.
   void depose(Rank successor, const std::string& why);
-  /// The arbiter has ended its part of a partition, which is not this rank's.
-  bool speaks_of_others(const FailureDecision& decision, TimePoint now) const;
   void on_refused(TimePoint now);
   void seek(TimePoint now);
   void move_to(Rank standby, TimePoint now);
@@ -151,8 +149,7 @@ class ControlSession {
   Rank holder_ = 0;    // of the arbiter
   Rank dialled_ = -1;  // the standby that it goes to
   Silence silence_;
-  bool suspects_ = false;                      // while seeking: the holder may live yet
-  TimePoint missed_until_ = TimePoint::min();  // lately this rank, which ran, did not hear it
+  bool suspects_ = false;  // while seeking: the holder may live yet
   TimePoint seek_until_{};
   int refusals_ = 0;  // by standbys, since the arbiter was heard
   DecisionLedger ledger_;

@@ -1,4 +1,5 @@
-// What an arbiter says to whom where ranks are not heard or have left, by the state machine alone.
+// What an arbiter says to whom where ranks are not heard or have left, and what a rank makes of
+// it, by the state machines alone.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -9,6 +10,7 @@
 
 #include "base/grace_periods.h"
 #include "rendezvous/control_messages.h"
+#include "rendezvous/control_session.h"
 #include "rendezvous/serving_arbiter.h"
 
 namespace unisono::rendezvous {
@@ -99,6 +101,20 @@ TEST_F(ArbiterTest, SaysOnceThatItsPartIsTheSmallerOne) {
                                 Field(&FailureDecision::failed_rank, 0))));
 }
 
+// Rank 1 has just been heard again, and was not before: it has looked for another arbiter.
+TEST_F(ArbiterTest, TellsThoseThatItDidNotHearThatTheSmallerPartIsNotTheirs) {
+  meet(7);
+  run_for(milliseconds(500), {0, 1, 2});
+  run_for(milliseconds(2200), {0, 2});
+  run_for(kSilence, {0, 1, 2});
+  for (const Rank rank : {1, 3, 4, 5, 6}) {
+    EXPECT_EQ(lines_.said[rank].front(), MessageType::kPartEnded) << "to rank " << rank;
+  }
+  for (const Rank rank : {0, 2}) {
+    EXPECT_THAT(lines_.said[rank], ElementsAre(MessageType::kDecision)) << "to rank " << rank;
+  }
+}
+
 // Though it refuses in between those that have lost the arbiter, because its own rank hears it.
 TEST_F(ArbiterTest, OfAStandbyKeepsWhoHasLeft) {
   stand_by(1, 5);
@@ -119,6 +135,48 @@ TEST_F(ArbiterTest, ThatServesHearsAGoodbyeOfWhoHadAnother) {
   EXPECT_THAT(lines_.said[3], ElementsAre(MessageType::kDeparted, MessageType{}));
   run_for(grace::kSuccession + milliseconds(200), {1, 2});
   EXPECT_THAT(named_to(2), ElementsAre(0, 4));
+}
+
+// ---- What a rank makes of it --------------------------------------------------------------------
+
+struct RankLines final : ControlLinks {
+  void send(std::string bytes) override { said.push_back(type_of(bytes)); }
+  void close() override {}
+  void dial(Rank standby, const RejoinMessage&, TimePoint) override { dialled.push_back(standby); }
+  void give_up() override {}
+  void move() override {}
+  static MessageType type_of(const std::string& bytes) {
+    return static_cast<MessageType>(bytes[4]);
+  }
+
+  std::vector<MessageType> said;
+  std::vector<Rank> dialled;
+};
+
+TEST(ControlSession, LooksForAStandbyWhereAnotherPartHasEnded) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 4, "job", kSilence, lines, kMetAt);
+  session.on_message({MessageType::kPartEnded, {}}, kMetAt);
+  EXPECT_THAT(lines.said, ElementsAre(MessageType::kDeposed));
+  EXPECT_THAT(lines.dialled, ElementsAre(1));
+  EXPECT_TRUE(session.is_seeking());
+}
+
+// However long it has not heard the arbiter: that knows whom it hears.
+TEST(ControlSession, TakesTheEndOfItsOwnPart) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 4, "job", kSilence, lines, kMetAt);
+  TimePoint now = kMetAt;
+  for (; now < kMetAt + kSilence * 5 / 6; now += milliseconds(100)) session.on_wake(now);
+  session.on_heard(now);
+  const std::string bytes = encode(MessageType::kDecision,
+                                   {ErrorCode::kPartitioned, 0, kEveryCommunicator, 0, "cut off"});
+  session.on_message({MessageType::kDecision, std::string_view(bytes).substr(5)}, now);
+  EXPECT_TRUE(session.is_open());
+  ASSERT_TRUE(session.has_news());
+  EXPECT_EQ(session.take_news().decisions.front().code, ErrorCode::kPartitioned);
 }
 
 }  // namespace
