@@ -214,6 +214,8 @@ bool CommunicatorState::has_calls_on_devices() const {
                      [](const RequestState* request) { return request->is_on_device(); });
 }
 
+// Of a call on a device nothing is flushed here: who has waited does that, or has the progress
+// thread beat for what runs on.
 void CommunicatorState::await_enqueued(RequestState& request) {
   if (request.is_on_device()) {
     runtime_->engine().wait(request.enqueued, kNever);

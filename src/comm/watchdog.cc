@@ -170,7 +170,8 @@ Status Watchdog::time_out(detail::RequestState& request, TimePoint now) const {
     return Status();
   }
   return Status(ErrorCode::kTimeout,
-                name_of_call(request) + " did not finish within its deadline; " + waiting_text(),
+                name_of_call(request) + " did not finish within its deadline (" +
+                    limit_text(request) + "); " + waiting_text(),
                 waiting_.size() == 1 ? waiting_.front() : -1);
 }
 
@@ -186,12 +187,17 @@ std::string Watchdog::name_of_call(const detail::RequestState& request) {
 
 // For the arbiter, which gives a collective its number.
 std::string Watchdog::late_call(const detail::RequestState& request) const {
-  if (is_point_to_point(request.call.collective)) return name_of_call(request);
+  if (is_point_to_point(request.call.collective)) {
+    return name_of_call(request) + " (" + limit_text(request) + ")";
+  }
+  return describe(request.at_peers().record) + ", " + limit_text(request);
+}
+
+std::string Watchdog::limit_text(const detail::RequestState& request) const {
   const auto own = request.call.options.timeout;
-  return describe(request.at_peers().record) + ", limit " +
-         (own.count() > 0
-              ? rendezvous::duration_text(own) + " by the call's own timeout"
-              : rendezvous::duration_text(job_.timeout()) + " by UNISONO_TIMEOUT or init()");
+  return own.count() > 0 ? "limit " + rendezvous::duration_text(own) + " by the call's own timeout"
+                         : "limit " + rendezvous::duration_text(job_.timeout()) +
+                               " by UNISONO_TIMEOUT or init()";
 }
 
 std::vector<Rank> Watchdog::waiting_world_ranks() const {

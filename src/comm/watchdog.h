@@ -41,6 +41,7 @@ class Watchdog {
   static Status failure_without(Rank gone, const std::string& what);
   static std::string name_of_call(const detail::RequestState& request);
   std::string late_call(const detail::RequestState& request) const;
+  std::string limit_text(const detail::RequestState& request) const;
   void probe_peers(const StartedCall& call) const;
   void probe_sources(const StartedCall& call) const;
   RunningWait waiting_in(const StartedCall& call) const;

@@ -18,6 +18,7 @@ void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now
   // It has come anew, which is no death.
   const auto earlier = connections_.find(rank);
   if (earlier != connections_.end()) close(earlier->second);
+  if (told.is_goodbye()) return note_goodbye(connection, std::move(told));
   add_seat(connection, rank);
   succession_->on_come(rank, now);
   ended_.erase(rank);
@@ -28,6 +29,20 @@ void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now
   } else {
     rejoined_.push_back(std::move(told));
     if (succession_->has_taken_over()) take_over(now);
+  }
+}
+
+// The rank does not count as one that has ended: it may have gone on with others, which are not
+// heard here. It tells the other standbys itself.
+void ServingArbiter::note_goodbye(int connection, RejoinMessage told) {
+  silence_.forget(told.rank);
+  succession_->on_withdrawn(told.rank);
+  links_.send(connection, std::make_shared<const std::string>(encode_departed(told.rank)));
+  links_.close(connection);
+  if (phase_ == Phase::kServing) {
+    learn(std::move(told));
+  } else {
+    rejoined_.push_back(std::move(told));
   }
 }
 
@@ -76,13 +91,13 @@ void ServingArbiter::look_after_succession(TimePoint now) {
     say(-1, encode_refusal(
                 {ErrorCode::kRendezvous, fmt::format("rank {} hears the arbiter", options_.self)}));
     close_all();
-    rejoined_.clear();
+    std::erase_if(rejoined_, [](const RejoinMessage& told) { return !told.is_goodbye(); });
     succession_->on_refused();
   }
-  judge_missing(succession_->take_missing(now));
+  judge_missing(succession_->take_missing(now), now);
 }
 
-void ServingArbiter::judge_missing(const std::vector<Rank>& missing) {
+void ServingArbiter::judge_missing(const std::vector<Rank>& missing, TimePoint now) {
   if (missing.empty()) return;
   // Of an arbiter that is not heard too nobody knows that it is dead.
   std::vector<Rank> unheard;
@@ -90,7 +105,7 @@ void ServingArbiter::judge_missing(const std::vector<Rank>& missing) {
     if (!succession_->has_come(rank) && !has_ended(rank)) unheard.push_back(rank);
   }
   const Parts parts{succession_->came(), not_here(unheard)};
-  if (!may_go_on(parts)) return end_minority(parts);
+  if (!may_go_on(parts)) return end_minority(parts, now);
   for (const Rank rank : missing) {
     decider_.condemn(rank, fmt::format("died, is stopped or cannot be reached: it did not come "
                                        "within {} to rank {}, which holds the arbiter now",
@@ -115,13 +130,20 @@ bool ServingArbiter::may_have_another_arbiter(TimePoint now) const {
   return may_hold(0) || std::any_of(standbys_.begin(), standbys_.end(), may_hold);
 }
 
-// The others may have an arbiter, and go on.
-void ServingArbiter::end_minority(const Parts& parts) {
+// The others may have an arbiter, and go on. Where the network comes back just now, their
+// connections are whole yet, and this part's end is none of theirs.
+void ServingArbiter::end_minority(const Parts& parts, TimePoint now) {
+  if (std::exchange(has_ended_minority_, true)) return;
   const Status why = partitioned(options_.self, parts);
   shrinks_.close(why);
-  decider_.condemn(why);
   if (own_rank_left_) return;
-  // Also where this rank was judged before.
+  std::set<Rank> others = parts.elsewhere;
+  for (const auto& [rank, until] : missed_until_) {
+    if (now < until && !same_host(decider_.member(rank), self())) others.insert(rank);
+  }
+  for (const Rank rank : others) say(rank, encode(MessageType::kPartEnded));
+  if (decider_.is_here(options_.self)) return decider_.condemn(why);
+  // This rank was judged before.
   const FailureDecision decision{why.code(), why.rank(), kEveryCommunicator, 0, why.message()};
   const auto told = std::make_shared<const std::string>(encode(MessageType::kDecision, decision));
   remember(-1, told);
@@ -140,13 +162,13 @@ void ServingArbiter::look_after_silence(TimePoint now) {
 
 // Of hosts that cannot be reached some ranks are silent a moment before the others.
 void ServingArbiter::judge_silent(const std::vector<Rank>& silent, TimePoint now) {
-  if (silent.empty()) return;
+  if (silent.empty() || has_ended_minority_) return;
   std::vector<Rank> unheard = silence_.overdue(now);
   unheard.insert(unheard.end(), silent.begin(), silent.end());
   const std::vector<Rank> seated = seated_ranks();
   Parts parts{{seated.begin(), seated.end()}, not_here(unheard)};
   for (const Rank rank : unheard) parts.here.erase(rank);
-  if (!may_go_on(parts) && may_have_another_arbiter(now)) return end_minority(parts);
+  if (!may_go_on(parts) && may_have_another_arbiter(now)) return end_minority(parts, now);
   for (const Rank rank : silent) {
     if (!parts.elsewhere.contains(rank)) note_ended(rank);
     decider_.condemn(rank, fmt::format("is silent: nothing was heard of it for {} "

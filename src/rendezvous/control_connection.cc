@@ -125,6 +125,7 @@ void ControlConnection::leave() {
     session_.leave();
     publish();
     await_departure(&lock);
+    if (!session_.has_left()) tell_standbys(&lock);
     session_.end();
     publish();
   }
@@ -148,6 +149,14 @@ void ControlConnection::await_departure(std::unique_lock<std::mutex>* lock) {
   if (published_.wait_for(*lock, kGoodbyeTime, settled) && !has_heard()) {
     published_.wait_for(*lock, kLeaveTime, has_heard);
   }
+}
+
+void ControlConnection::tell_standbys(std::unique_lock<std::mutex>* lock) {
+  session_.say_goodbye_to_standbys(Clock::now());
+  lock->unlock();
+  wake_control_thread();  // for the dial
+  lock->lock();
+  published_.wait_for(*lock, kGoodbyeTime, [this] { return session_.has_left(); });
 }
 
 // ---- What the control thread does ---------------------------------------------------------------

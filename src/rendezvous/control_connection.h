@@ -52,7 +52,7 @@ class ControlConnection final : public ArbiterConnection,
   void report_waiting(const WaitMessage& wait) override;
   void say_shrink(const ShrinkMessage& message) override;
   /// Waits until the arbiter has told the others, half a second at most; where it has just been
-  /// lost, first for the next one.
+  /// lost, first for the next one. Where none answers, tells the standbys, for as long at most.
   void leave() override;
 
   // ControlClient
@@ -79,6 +79,7 @@ class ControlConnection final : public ArbiterConnection,
   void stand_by();
   void publish();
   void await_departure(std::unique_lock<std::mutex>* lock);
+  void tell_standbys(std::unique_lock<std::mutex>* lock);
 
   const World& world_;
   std::atomic<bool> has_news_{false};

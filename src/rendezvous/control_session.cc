@@ -72,6 +72,29 @@ void ControlSession::leave() {
   report(encode(MessageType::kGoodbye));
 }
 
+// The arbiter may answer yet, and it is for others to say that it is lost.
+void ControlSession::say_goodbye_to_standbys(TimePoint now) {
+  if (is_lost()) return;
+  suspects_ = is_connected();
+  tells_standbys_ = true;
+  state_ = State::kSeeking;
+  static_cast<void>(record_.forgive());
+  for (const Rank rank : {self_, holder_}) record_.on_unreachable(rank);
+  say_goodbye_to_next(now);
+}
+
+void ControlSession::say_goodbye_to_next(TimePoint now) {
+  const Rank next = record_.next_standby();
+  if (next < 0) {
+    links_.give_up();
+    return end();
+  }
+  RejoinMessage goodbye = record_.rejoin_message();
+  goodbye.left.push_back(self_);
+  dialled_ = next;
+  links_.dial(next, goodbye, now);
+}
+
 void ControlSession::end() {
   state_ = State::kLeft;
   suspects_ = false;
@@ -93,7 +116,6 @@ void ControlSession::drop_old_reports(TimePoint now) {
 
 void ControlSession::on_heard(TimePoint now) {
   refusals_ = 0;
-  if (silence_.misses(holder_, now)) missed_until_ = now + silence_.limit() / 2;
   acquit(now);
 }
 
@@ -150,16 +172,16 @@ bool ControlSession::take(const Message& message, TimePoint now) {
     }
     case MessageType::kDecision: {
       auto decision = decode_decision(message.body, size());
-      if (decision && speaks_of_others(*decision, now)) {
-        depose(-1,
-               "was not heard for long, and has ended its part of the job meanwhile: the network "
-               "between the hosts was down");
-        seek(now);
-      } else if (decision) {
-        deliver(std::move(*decision));
-      }
+      if (decision) deliver(std::move(*decision));
       return decision.has_value();
     }
+    case MessageType::kPartEnded:
+      if (holder_ == self_) return false;
+      depose(-1,
+             "did not hear this rank for long, and has ended its own part of the job: the "
+             "network between the hosts was down, or this rank was stopped");
+      seek(now);
+      return true;
     default:
       return false;
   }
@@ -206,7 +228,7 @@ void ControlSession::suspect(TimePoint now) {
 void ControlSession::acquit(TimePoint now) {
   silence_.on_heard(holder_, now);
   if (!suspects_) return;
-  suspects_ = false;
+  suspects_ = tells_standbys_ = false;
   links_.give_up();
   record_.on_arbiter();
   state_ = State::kOpen;
@@ -232,6 +254,7 @@ void ControlSession::seek(TimePoint now) {
     links_.close();
     silence_.forget(holder_);
   }
+  if (tells_standbys_) return;
   if (state_ != State::kSeeking) seek_until_ = now + kSeekTime;
   const bool self_last = silence_.was_stopped(now);
   Rank next = record_.next_standby(self_last);
@@ -251,8 +274,13 @@ void ControlSession::seek(TimePoint now) {
 }
 
 void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
+  if (tells_standbys_ && outcome != DialOutcome::kPending) {
+    record_.on_unreachable(dialled_);
+    return say_goodbye_to_next(now);
+  }
   switch (outcome) {
     case DialOutcome::kPending:
+    case DialOutcome::kNoted:  // is said to those alone that leave
       return;
     case DialOutcome::kSeated:
       return move_to(dialled_, now);
@@ -272,13 +300,6 @@ void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
       }
       return seek(now);
   }
-}
-
-// An arbiter that hears the smaller part ends that part. Who has not heard the arbiter, and was not
-// stopped, is of the other one, and goes on with that: the network is back too late.
-bool ControlSession::speaks_of_others(const FailureDecision& decision, TimePoint now) const {
-  return decision.code == ErrorCode::kPartitioned && decision.failed_rank == holder_ &&
-         holder_ != self_ && now < missed_until_ && !silence_.was_stopped(now);
 }
 
 // A standby hears the arbiter, or has not found out yet that it is lost.
@@ -303,7 +324,6 @@ void ControlSession::move_to(Rank standby, TimePoint now) {
   links_.move();
   silence_.forget(holder_);
   holder_ = standby;
-  missed_until_ = TimePoint::min();
   silence_.on_heard(holder_, now);
   record_.on_arbiter();
   state_ = State::kOpen;

@@ -21,7 +21,8 @@
 
 namespace unisono::rendezvous {
 
-/// For how long a rank that leaves waits until the arbiter has heard it: a stopped one does not.
+/// For how long a rank that leaves waits until the arbiter has heard it, since a stopped one does
+/// not, and then until the standbys have.
 inline constexpr std::chrono::milliseconds kGoodbyeTime{500};
 
 /// The connections of a rank, as its session uses them.
@@ -59,6 +60,9 @@ class ControlSession {
   /// Says goodbye, to the next arbiter as well if this one ends before it has heard it. The rank
   /// has left once an arbiter says that it has told the others.
   void leave();
+  /// No arbiter has answered: says it to each standby, of which one may hold the next. The rank has
+  /// left once all have heard it that can.
+  void say_goodbye_to_standbys(TimePoint now);
   /// It has left, whoever has heard of it. What is open stays so, and nothing that happens there
   /// matters any more.
   void end();
@@ -132,11 +136,10 @@ class ControlSession {
   void depose_silent(Rank successor);
   /// This rank goes on without it; `why` completes what is said of its rank.
   void depose(Rank successor, const std::string& why);
-  /// The arbiter has ended its part of a partition, which is not this rank's.
-  bool speaks_of_others(const FailureDecision& decision, TimePoint now) const;
   void on_refused(TimePoint now);
   void seek(TimePoint now);
   void move_to(Rank standby, TimePoint now);
+  void say_goodbye_to_next(TimePoint now);
   void go_alone(TimePoint now);
 
   const std::vector<Member>& members_;
@@ -146,8 +149,7 @@ class ControlSession {
   Rank holder_ = 0;    // of the arbiter
   Rank dialled_ = -1;  // the standby that it goes to
   Silence silence_;
-  bool suspects_ = false;                      // while seeking: the holder may live yet
-  TimePoint missed_until_ = TimePoint::min();  // lately this rank, which ran, did not hear it
+  bool suspects_ = false;  // while seeking: the holder may live yet
   TimePoint seek_until_{};
   int refusals_ = 0;  // by standbys, since the arbiter was heard
   DecisionLedger ledger_;
@@ -155,6 +157,7 @@ class ControlSession {
   bool is_last_ = false;
   Status partition_;
   bool is_leaving_ = false;
+  bool tells_standbys_ = false;  // while seeking: that it has left, and nothing else
   ArbiterNews news_;
   bool has_news_ = false;
   std::deque<Report> reports_;  // lasting ones, the oldest first

@@ -3,6 +3,7 @@
 // and every field checked before use. Values only; safe from any thread.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <string_view>
@@ -25,6 +26,9 @@ struct RejoinMessage {
   std::vector<FailureDecision> decisions;
   /// Those of which a kernel says so. Others of the dead may live where nobody hears them.
   std::vector<Rank> ended = {};
+
+  /// The rank itself is among those that have left: it only says so.
+  bool is_goodbye() const { return std::find(left.begin(), left.end(), rank) != left.end(); }
 };
 
 /// Whole messages, length included, of a world of `size` ranks.

@@ -84,7 +84,9 @@ bool ServingArbiter::is_done() const {
 
 void ServingArbiter::on_heard(int connection, TimePoint now) {
   const Rank rank = seats_.at(connection);
-  if (silence_.listens_for(rank)) silence_.on_heard(rank, now);
+  if (!silence_.listens_for(rank)) return;
+  if (silence_.misses(rank, now)) missed_until_[rank] = now + silence_.limit() / 2;
+  silence_.on_heard(rank, now);
 }
 
 void ServingArbiter::on_message(int connection, const Message& message, TimePoint now) {

@@ -49,7 +49,7 @@ class ServingArbiter final : private Evidence {
 
   /// A rank that has met the others here.
   void seat(int connection, Rank rank, TimePoint now);
-  /// A rank that has lost its arbiter comes to this standby's.
+  /// A rank that has lost its arbiter comes to this standby's, or says that it leaves.
   void on_rejoin(int connection, RejoinMessage told, TimePoint now);
   bool is_seated(int connection) const { return seats_.contains(connection); }
 
@@ -126,12 +126,13 @@ class ServingArbiter final : private Evidence {
   std::vector<Rank> seated_ranks() const;
 
   // Where arbiters are lost (arbiter_succession.cc).
+  void note_goodbye(int connection, RejoinMessage told);
   void learn(RejoinMessage told);
   void take_over(TimePoint now);
   void welcome_back(int connection, TimePoint now);
   void look_after_succession(TimePoint now);
-  void judge_missing(const std::vector<Rank>& missing);
-  void end_minority(const Parts& parts);
+  void judge_missing(const std::vector<Rank>& missing, TimePoint now);
+  void end_minority(const Parts& parts, TimePoint now);
   std::set<Rank> not_here(const std::vector<Rank>& ranks) const;
   void look_after_silence(TimePoint now);
   void judge_silent(const std::vector<Rank>& silent, TimePoint now);
@@ -145,15 +146,17 @@ class ServingArbiter final : private Evidence {
   FailureDecider decider_;
   ShrinkAgreements shrinks_;
   Silence silence_;
-  std::map<int, Rank> seats_;              // by connection
-  std::map<Rank, int> connections_;        // the same by rank
-  std::set<Rank> ended_;                   // has_ended()
-  std::vector<Rank> newly_ended_;          // of these, nobody was told yet
-  std::set<Rank> deposers_;                // have gone to another arbiter
-  std::optional<DeposedMessage> deposed_;  // the job goes on without this arbiter
+  std::map<Rank, TimePoint> missed_until_;  // lately it was not heard, though this process ran
+  std::map<int, Rank> seats_;               // by connection
+  std::map<Rank, int> connections_;         // the same by rank
+  std::set<Rank> ended_;                    // has_ended()
+  std::vector<Rank> newly_ended_;           // of these, nobody was told yet
+  std::set<Rank> deposers_;                 // have gone to another arbiter
+  std::optional<DeposedMessage> deposed_;   // the job goes on without this arbiter
   bool own_rank_left_ = false;
+  bool has_ended_minority_ = false;
   std::optional<Succession> succession_;  // of a standby's
-  std::vector<RejoinMessage> rejoined_;   // until it takes over
+  std::vector<RejoinMessage> rejoined_;   // until it takes over, or refuses those that have come
   std::deque<Said> said_;                 // a standby's: what ranks that come later have missed
 };
 

@@ -56,6 +56,7 @@ enum class DialOutcome : std::uint8_t {
   kLeft,     ///< it leaves the job in this moment
   kFailed,   ///< it does not answer in time
   kAbsent,   ///< nobody listens there
+  kNoted,    ///< it knows that this rank has left
 };
 
 }  // namespace unisono::rendezvous

@@ -12,6 +12,8 @@ DialOutcome answer_in(MessageType said) {
       return DialOutcome::kRefused;
     case MessageType::kFarewell:
       return DialOutcome::kLeft;
+    case MessageType::kDeparted:
+      return DialOutcome::kNoted;
     default:
       return DialOutcome::kFailed;
   }

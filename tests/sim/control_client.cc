@@ -34,7 +34,11 @@ void ControlClient::leave() {
 }
 
 void ControlClient::close_if_left() {
-  if (now() >= gone_at_) session_.end();
+  if (now() >= gone_at_) {
+    gone_at_ = now() + kGoodbyeTime;
+    if (std::exchange(tells_standbys_, true)) session_.end();
+    session_.say_goodbye_to_standbys(now());
+  }
   if (!session_.has_left()) return;
   give_up();
   close();
@@ -66,7 +70,8 @@ void ControlClient::on_closed(int connection) {
 
 void ControlClient::on_wake() {
   if (session_.is_lost()) return;
-  if (now() >= gone_at_) return close_if_left();
+  if (now() >= gone_at_) close_if_left();
+  if (session_.has_left()) return;
   session_.on_wake(now());
   session_.look_for_silence(now());
   advance_dial();

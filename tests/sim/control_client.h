@@ -101,7 +101,8 @@ class ControlClient final : public rendezvous::ArbiterConnection, private rendez
   const ControlNetwork network_;
   const Schedule& schedule_;
   std::optional<Dial> dial_;
-  TimePoint gone_at_ = kNever;
+  TimePoint gone_at_ = kNever;   // or tells the standbys
+  bool tells_standbys_ = false;  // that it has left
   rendezvous::ControlSession session_;
 };
 

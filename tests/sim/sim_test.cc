@@ -224,6 +224,30 @@ TEST(Simulation, GoesOnWithTheGreaterPartWhereTheNetworkIsBackTooLate) {
   EXPECT_LT(kSteps - in_time - ended, 5) << "some had ended before it was missed";
 }
 
+// Which is the first of the greater part that may hold the arbiter, and hears the end of the
+// smaller part when it goes on.
+TEST(Simulation, GoesOnWithTheGreaterPartWhoseStandbyWasStopped) {
+  constexpr int kSteps = 100;
+  int went_on = 0;
+  for (int step = 0; step < kSteps; ++step) {
+    Case c = barriers_of_five();
+    c.seed = static_cast<std::uint64_t>(step);
+    c.silence = std::chrono::seconds(3);
+    c.faults = {{.kind = Fault::Kind::kPartition,
+                 .rank = 0,
+                 .peer = 1,
+                 .lasts = std::chrono::milliseconds(3200 + 4 * step)},
+                {.kind = Fault::Kind::kStop,
+                 .rank = 2,
+                 .at = std::chrono::milliseconds(2000),
+                 .lasts = std::chrono::milliseconds(1800)}};
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty()) << describe(c);
+    went_on += outcome.ranks_shrunk >= 3 ? 1 : 0;
+  }
+  EXPECT_GT(went_on, kSteps / 2);
+}
+
 TEST(Simulation, NoticesAnUndueFailure) {
   // A stop that is too short to be a failure's cause, by its kind, and too long for a deadline.
   Case c = make_case(7, {.ranks_min = 4, .ranks_max = 4, .with_faults = false});

@@ -82,8 +82,8 @@ class Simulation {
   void judge_survivors();
   void judge_refused();
   void judge_partition();
-  /// Whether an arbiter may be on its side of a partition.
-  bool may_have_arbiter(Rank rank) const;
+  /// Whether an arbiter may be on its side of a partition; `lasting`: with a process that lives on.
+  bool may_have_arbiter(Rank rank, bool lasting = false) const;
   std::string whereabouts() const;
 
   const Case& c_;
@@ -337,7 +337,8 @@ void Simulation::judge_failures() {
       const bool was_left_alone = partition != nullptr && seen.code() == ErrorCode::kTimeout;
       if (was_left_alone || !may_have_arbiter(each.rank->rank())) continue;
       // Who has nobody left to ask says that it was the other end, or for whom it waits.
-      if (was_alone && (links_broke || seen.code() == ErrorCode::kTimeout)) continue;
+      const bool goes_by_links = links_broke || !may_have_arbiter(each.rank->rank(), true);
+      if (was_alone && (goes_by_links || seen.code() == ErrorCode::kTimeout)) continue;
       const bool side = partition != nullptr && is_inside(*partition, each.rank->rank());
       const auto& [first, verdict] =
           told.try_emplace({communicator, side}, each.rank.get(), seen).first->second;
@@ -393,11 +394,12 @@ void Simulation::judge_refused() {
   }
 }
 
-bool Simulation::may_have_arbiter(Rank rank) const {
+bool Simulation::may_have_arbiter(Rank rank, bool lasting) const {
   const Fault* const partition = lasting_partition(c_);
   if (partition == nullptr) return true;
   const auto is_beside = [&](Rank holder) {
-    return is_inside(*partition, holder) == is_inside(*partition, rank);
+    const bool counts = !lasting || is_judged(seats_[static_cast<std::size_t>(holder)]);
+    return counts && is_inside(*partition, holder) == is_inside(*partition, rank);
   };
   const std::vector<Rank>& standbys = control_.standbys();
   return is_beside(0) || std::any_of(standbys.begin(), standbys.end(), is_beside);

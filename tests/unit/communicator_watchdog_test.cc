@@ -224,7 +224,8 @@ TEST_F(WatchdogTest, AsksTheJobAboutTheDeadlineOfAMessageToo) {
   job_.asked.clear();
   EXPECT_TRUE(look_after(job_.timeout()));
   EXPECT_EQ(job_.asked.back(), "timeout 1/message for 2 of 4 2 9");
-  EXPECT_THAT(job_.timed_out, ElementsAre(HasSubstr("receive")));
+  EXPECT_THAT(job_.timed_out, ElementsAre(AllOf(HasSubstr("receive"), HasSubstr(" (limit "),
+                                                HasSubstr("UNISONO_TIMEOUT"))));
   const Status late = look_after(job_.timeout() + grace::kDecision);
   EXPECT_EQ(late.code(), ErrorCode::kTimeout) << "nobody has answered";
   EXPECT_EQ(late.rank(), 1);
@@ -264,7 +265,9 @@ TEST_F(WatchdogTest, KnowsTheCallsOwnDeadline) {
   request_.call.options.timeout = milliseconds(50);
   EXPECT_TRUE(look_after(milliseconds(0)));
   EXPECT_TRUE(look_after(milliseconds(49)));
-  EXPECT_EQ(look_after(milliseconds(50)).code(), ErrorCode::kTimeout);
+  const Status late = look_after(milliseconds(50));
+  EXPECT_EQ(late.code(), ErrorCode::kTimeout);
+  EXPECT_THAT(late.message(), HasSubstr("(limit 50 ms by the call's own timeout)"));
 }
 
 TEST_F(WatchdogTest, MissesAMemberThatLeftAfterAWhile) {

@@ -258,6 +258,8 @@ void RankProcess::kill() {
   pid_ = -1;
 }
 
+void RankProcess::stop() { ::kill(pid_, SIGSTOP); }
+
 int RankProcess::finish() {
   input_.reset();
   int status = 0;

@@ -83,6 +83,8 @@ class RankProcess {
   /// The next line it prints; empty after kPatience or at its end.
   std::string line();
   void kill();
+  /// It does nothing any more, and lives.
+  void stop();
   /// Closes its input and returns its exit status, -1 when killed.
   int finish();
 

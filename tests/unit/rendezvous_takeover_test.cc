@@ -137,6 +137,17 @@ TEST(Takeover, ARankThatLeftBeforeIsNotTakenForDead) {
   expect_all_hear(&ranks, {2}, 3);
 }
 
+// Rank 3 is told as missing by the next arbiter and not rank 2, whose goodbye nobody but that has
+// read.
+TEST(Takeover, ARankThatLeavesAStoppedArbiterIsNotTakenForDead) {
+  auto ranks = joined(tcp_url(), 5, "apart");
+  ranks[0].stop();
+  EXPECT_EQ(ranks[2].finish(), 0);
+  for (const int victim : {3, 0}) ranks[victim].kill();
+  expect_all_hear(&ranks, {1, 4}, 0);
+  expect_all_hear(&ranks, {1, 4}, 3);
+}
+
 // Other hosts than their standby, so that they come over TCP and prove that they know the key.
 TEST(Takeover, WorksAcrossHosts) {
   auto ranks = joined(tcp_url(), 4, "apart");

@@ -1,0 +1,183 @@
+// What an arbiter says to whom where ranks are not heard or have left, and what a rank makes of
+// it, by the state machines alone.
+#include <gmock/gmock.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/grace_periods.h"
+#include "rendezvous/control_messages.h"
+#include "rendezvous/control_session.h"
+#include "rendezvous/serving_arbiter.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::Field;
+
+constexpr milliseconds kSilence{3000};
+const TimePoint kMetAt = TimePoint() + std::chrono::hours(1);
+
+/// Each on a host of its own; ranks 1 to 3 are standbys.
+std::vector<Member> members_apart(int size) {
+  std::vector<Member> members;
+  for (Rank rank = 0; rank < size; ++rank) {
+    Member member;
+    member.rank = rank;
+    member.host = member.host_name = "host" + std::to_string(rank);
+    if (rank >= 1 && rank <= 3) member.addresses = "standby-unix name" + std::to_string(rank);
+    members.push_back(member);
+  }
+  return members;
+}
+
+/// What was sent on each connection, whose number is that of its rank here.
+struct Lines final : ArbiterLinks {
+  void send(int connection, std::shared_ptr<const std::string> bytes) override {
+    const auto type = static_cast<MessageType>((*bytes)[4]);
+    if (type == MessageType::kBeat) return;
+    said[connection].push_back(type);
+    if (type == MessageType::kDecision) {
+      decisions[connection].push_back(*decode_decision(std::string_view(*bytes).substr(5), 64));
+    }
+  }
+  void close(int connection) override { said[connection].push_back({}); }
+  bool is_behind(int) const override { return false; }
+  void on_taken_over() override {}
+
+  std::map<int, std::vector<MessageType>> said;  // {}: closed
+  std::map<int, std::vector<FailureDecision>> decisions;
+};
+
+/// An arbiter of as many ranks, all of which have met, whose owner wakes every 100 ms.
+class ArbiterTest : public testing::Test {
+ protected:
+  void meet(int size) {
+    arbiter_.emplace(members_apart(size), ServingArbiter::Options{0, false, kSilence}, lines_,
+                     now_);
+    for (Rank rank = 0; rank < size; ++rank) arbiter_->seat(rank, rank, now_);
+  }
+  void stand_by(Rank self, int size) {
+    arbiter_.emplace(members_apart(size), ServingArbiter::Options{self, true, kSilence}, lines_,
+                     now_);
+  }
+  /// Only these are heard.
+  void run_for(Duration time, const std::vector<Rank>& heard) {
+    for (const TimePoint until = now_ + time; now_ < until; now_ += milliseconds(100)) {
+      arbiter_->on_turn(now_);
+      for (const Rank rank : heard) {
+        if (arbiter_->is_seated(rank)) arbiter_->on_heard(rank, now_);
+      }
+      arbiter_->on_wake(now_);
+    }
+  }
+  void come(RejoinMessage told) { arbiter_->on_rejoin(told.rank, std::move(told), now_); }
+  std::vector<Rank> named_to(Rank rank) {
+    std::vector<Rank> named;
+    for (const FailureDecision& decision : lines_.decisions[rank]) {
+      named.push_back(decision.failed_rank);
+    }
+    return named;
+  }
+
+  TimePoint now_ = kMetAt;
+  Lines lines_;
+  std::optional<ServingArbiter> arbiter_;
+};
+
+// Rank 2 is silent a moment later than ranks 3 and 4.
+TEST_F(ArbiterTest, SaysOnceThatItsPartIsTheSmallerOne) {
+  meet(5);
+  run_for(milliseconds(500), {0, 1, 2});
+  run_for(kSilence * 3, {0, 1});
+  EXPECT_THAT(lines_.decisions[1],
+              ElementsAre(AllOf(Field(&FailureDecision::code, ErrorCode::kPartitioned),
+                                Field(&FailureDecision::failed_rank, 0))));
+}
+
+// Rank 1 has just been heard again, and was not before: it has looked for another arbiter.
+TEST_F(ArbiterTest, TellsThoseThatItDidNotHearThatTheSmallerPartIsNotTheirs) {
+  meet(7);
+  run_for(milliseconds(500), {0, 1, 2});
+  run_for(milliseconds(2200), {0, 2});
+  run_for(kSilence, {0, 1, 2});
+  for (const Rank rank : {1, 3, 4, 5, 6}) {
+    EXPECT_EQ(lines_.said[rank].front(), MessageType::kPartEnded) << "to rank " << rank;
+  }
+  for (const Rank rank : {0, 2}) {
+    EXPECT_THAT(lines_.said[rank], ElementsAre(MessageType::kDecision)) << "to rank " << rank;
+  }
+}
+
+// Though it refuses in between those that have lost the arbiter, because its own rank hears it.
+TEST_F(ArbiterTest, OfAStandbyKeepsWhoHasLeft) {
+  stand_by(1, 5);
+  come({"job", 3, {}, {3}, {}});
+  EXPECT_THAT(lines_.said[3], ElementsAre(MessageType::kDeparted, MessageType{}));
+  come({"job", 2, {0}, {}, {}});
+  run_for(grace::kOwnRank + milliseconds(200), {});
+  EXPECT_THAT(lines_.said[2], ElementsAre(MessageType::kRefusal, MessageType{}));
+  for (const Rank rank : {1, 2}) come({"job", rank, {0}, {}, {}, {0}});
+  run_for(grace::kSuccession + milliseconds(200), {1, 2});
+  EXPECT_THAT(named_to(2), ElementsAre(0, 4));
+}
+
+TEST_F(ArbiterTest, ThatServesHearsAGoodbyeOfWhoHadAnother) {
+  stand_by(1, 5);
+  for (const Rank rank : {1, 2}) come({"job", rank, {0}, {}, {}, {0}});
+  come({"job", 3, {}, {3}, {}});
+  EXPECT_THAT(lines_.said[3], ElementsAre(MessageType::kDeparted, MessageType{}));
+  run_for(grace::kSuccession + milliseconds(200), {1, 2});
+  EXPECT_THAT(named_to(2), ElementsAre(0, 4));
+}
+
+// ---- What a rank makes of it --------------------------------------------------------------------
+
+struct RankLines final : ControlLinks {
+  void send(std::string bytes) override { said.push_back(type_of(bytes)); }
+  void close() override {}
+  void dial(Rank standby, const RejoinMessage&, TimePoint) override { dialled.push_back(standby); }
+  void give_up() override {}
+  void move() override {}
+  static MessageType type_of(const std::string& bytes) {
+    return static_cast<MessageType>(bytes[4]);
+  }
+
+  std::vector<MessageType> said;
+  std::vector<Rank> dialled;
+};
+
+TEST(ControlSession, LooksForAStandbyWhereAnotherPartHasEnded) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 4, "job", kSilence, lines, kMetAt);
+  session.on_message({MessageType::kPartEnded, {}}, kMetAt);
+  EXPECT_THAT(lines.said, ElementsAre(MessageType::kDeposed));
+  EXPECT_THAT(lines.dialled, ElementsAre(1));
+  EXPECT_TRUE(session.is_seeking());
+}
+
+// However long it has not heard the arbiter: that knows whom it hears.
+TEST(ControlSession, TakesTheEndOfItsOwnPart) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 4, "job", kSilence, lines, kMetAt);
+  TimePoint now = kMetAt;
+  for (; now < kMetAt + kSilence * 5 / 6; now += milliseconds(100)) session.on_wake(now);
+  session.on_heard(now);
+  const std::string bytes = encode(MessageType::kDecision,
+                                   {ErrorCode::kPartitioned, 0, kEveryCommunicator, 0, "cut off"});
+  session.on_message({MessageType::kDecision, std::string_view(bytes).substr(5)}, now);
+  EXPECT_TRUE(session.is_open());
+  ASSERT_TRUE(session.has_news());
+  EXPECT_EQ(session.take_news().decisions.front().code, ErrorCode::kPartitioned);
+}
+
+}  // namespace
+}  // namespace unisono::rendezvous
