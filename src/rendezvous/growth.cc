@@ -254,8 +254,8 @@ Status enter_group(Store& store, std::string_view name, int key, TimePoint deadl
   UNISONO_TRY(check_name(name));
   Newcomer newcomer(store, name, key);
   Status entered = enter_as(newcomer, deadline, accept);
-  // Nobody is to wait for it any more. A store that fails again has nothing to add.
-  if (!entered) static_cast<void>(newcomer.leave());
+  // Nobody is to wait for it any more. A store that fails here has nothing to add.
+  static_cast<void>(entered ? newcomer.leave_place() : newcomer.leave());
   return entered;
 }
 
