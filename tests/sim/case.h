@@ -70,6 +70,8 @@ struct Fault {
   bool is_of_newcomer = false;
   /// ... and `at` counts from its start; or else from the first time that the member grows.
   bool is_in_growth = false;
+  /// With `step` that process has waited so often since: in each step of growing it waits.
+  std::uint64_t step = 0;
 
   bool is_for_ever() const { return lasts == Duration::max(); }
 };

@@ -16,7 +16,8 @@ std::string text_of(const Fault& fault);
 std::string text_in_growth(Fault fault) {
   const bool is_of_newcomer = fault.is_of_newcomer;
   fault.is_in_growth = fault.is_of_newcomer = false;
-  return fmt::format("of its growth{}: {}", is_of_newcomer ? ", newcomer" : "", text_of(fault));
+  return fmt::format("from step {} of its growth: {}{}", fault.step,
+                     is_of_newcomer ? "newcomer " : "", text_of(fault));
 }
 
 std::string text_of(const Fault& fault) {

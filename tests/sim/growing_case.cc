@@ -15,6 +15,9 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+// A member waits so often in one call of grow(), and a newcomer until it is in.
+constexpr std::uint64_t kStepsMax = 60;
+
 enum class Keys : std::uint8_t { kNone, kOwn, kReversed, kAny };
 
 int key_of(Random& random, Keys keys, int process, int processes) {
@@ -58,6 +61,10 @@ Fault any_fault_in_growth(Random& random, const Case& c) {
   // Often the one that leads the others.
   if (!fault.is_of_newcomer && random.one_in(3)) fault.rank = static_cast<Rank>(random.below(2));
   fault.at = random.of_any_scale_up_to(random.one_in(3) ? seconds(8) : seconds(1));
+  if (!random.one_in(3)) {
+    fault.step = random.between(1, random.between(1, kStepsMax));
+    fault.at = random.of_any_scale_up_to(milliseconds(20));
+  }
   switch (random.below(8)) {
     case 0:
       fault.kind = Fault::Kind::kSlow;
@@ -68,7 +75,10 @@ Fault any_fault_in_growth(Random& random, const Case& c) {
       break;
     case 2:
       fault.kind = Fault::Kind::kStop;
-      if (!random.one_in(3)) fault.lasts = random.of_any_scale_up_to(seconds(5));
+      if (random.one_in(3)) break;
+      fault.lasts = random.of_any_scale_up_to(seconds(5));
+      // Longer than the others wait for it, and not so long that it is missed.
+      if (random.one_in(2)) fault.lasts = c.growing.timeout + random.up_to(seconds(2));
       break;
     default:
       fault.kind = Fault::Kind::kCrash;

@@ -17,8 +17,9 @@ constexpr Duration kOfCalls = std::chrono::seconds(1);
 
 class GrowthJudge {
  public:
-  GrowthJudge(const Case& c, const Jobs& jobs, const Processes& processes)
-      : c_(c), jobs_(jobs), processes_(processes) {}
+  GrowthJudge(const Case& c, const Jobs& jobs, const Processes& processes,
+              const std::vector<std::string>& listed)
+      : c_(c), jobs_(jobs), processes_(processes), listed_(listed), sleeps_(sleeps(c)) {}
 
   std::string judge() {
     for (const auto& each : processes_) {
@@ -30,7 +31,9 @@ class GrowthJudge {
       }
     }
     judge_liveness();
+    judge_failed_growths();
     judge_time();
+    judge_list();
     return wrong_;
   }
 
@@ -48,6 +51,14 @@ class GrowthJudge {
   }
   void accuse(const std::string& what) {
     if (wrong_.empty()) wrong_ = what;
+  }
+
+  // Somebody is not run for longer than others wait for it to meet them.
+  static bool sleeps(const Case& c) {
+    return std::any_of(c.faults.begin(), c.faults.end(), [&](const Fault& fault) {
+      const bool stops = fault.kind == Fault::Kind::kPause || fault.kind == Fault::Kind::kStop;
+      return stops && fault.lasts > c.growing.timeout;
+    });
   }
 
   // All members of the communicator that grew use the new job, in which ranks are as they are to
@@ -82,11 +93,7 @@ class GrowthJudge {
     for (const int each : members) {
       if (!different.contains(each)) accuse("a member is missing in the new job");
     }
-    // Who sleeps for longer than others are to be waited for gives up.
-    const bool sleeps = std::any_of(c_.faults.begin(), c_.faults.end(), [&](const Fault& fault) {
-      return fault.kind == Fault::Kind::kPause && fault.lasts > c_.growing.timeout;
-    });
-    const bool all_live = !sleeps && std::all_of(ranks.begin(), ranks.end(), [&](int each) {
+    const bool all_live = !sleeps_ && std::all_of(ranks.begin(), ranks.end(), [&](int each) {
       return is_unharmed(process(each));
     });
     for (const int each : ranks) {
@@ -103,7 +110,9 @@ class GrowthJudge {
       const Rank named = seen.failure.rank();
       const bool is_true =
           named < 0 ? !c_.faults.empty() : !is_unharmed(process(process_of(place.job, named)));
-      if (is_true || its.is_missed) continue;
+      // Who gives up a job that the others use has hung up.
+      const bool may_have_given_up = sleeps_ && place.job > 0;
+      if (is_true || may_have_given_up || its.is_missed) continue;
       accuse(fmt::format("process {} blames rank {} of job {}, process {}, which did nothing: {}",
                          its.number, named, place.job,
                          named < 0 ? -1 : process_of(place.job, named), seen.failure.message()));
@@ -114,9 +123,8 @@ class GrowthJudge {
   void judge_liveness() {
     const bool strikes = std::any_of(c_.faults.begin(), c_.faults.end(),
                                      [](const Fault& fault) { return fault.is_in_growth; });
-    const bool is_quick = 20 * store_delay() < c_.growing.timeout;
     const bool waits = c_.growing.wait >= std::chrono::seconds(3) + 20 * store_delay();
-    if (strikes || !is_quick || !waits) return;
+    if (strikes || !is_store_quick() || !waits) return;
     for (const auto& newcomer : processes_) {
       if (!newcomer->is_newcomer || !newcomer->places.empty() || !is_unharmed(*newcomer)) continue;
       for (const auto& each : processes_) {
@@ -124,6 +132,16 @@ class GrowthJudge {
         if (rank_at(each->places[each->current]).is_refused()) return;
         return accuse(fmt::format("newcomer {} waits in vain, and process {} for more",
                                   newcomer->number, each->number));
+      }
+    }
+  }
+
+  // Where nobody fails at all, no growth does.
+  void judge_failed_growths() {
+    if (!c_.faults.empty() || !is_store_quick()) return;
+    for (const auto& each : processes_) {
+      for (const Process::Growth& growth : each->growths) {
+        if (!growth.why.ok()) accuse("growth failed: " + growth.why.message());
       }
     }
   }
@@ -146,6 +164,18 @@ class GrowthJudge {
     }
   }
 
+  // Who is in, or has given up, is crossed out.
+  void judge_list() {
+    const bool all_could = std::all_of(processes_.begin(), processes_.end(), [&](const auto& each) {
+      return is_unharmed(*each) || !each->has_begun_growth;
+    });
+    if (!all_could) return;
+    for (const std::string& entry : listed_) {
+      if (entry != "-") accuse("'" + entry + "' is on the list in the end");
+    }
+  }
+
+  bool is_store_quick() const { return 20 * store_delay() < c_.growing.timeout; }
   Duration store_delay() const {
     const StoreDelays& store = c_.growing.store;
     return store.late_one_in > 0 ? std::max(store.most, store.late) : store.most;
@@ -157,13 +187,16 @@ class GrowthJudge {
   const Case& c_;
   const Jobs& jobs_;
   const Processes& processes_;
+  const std::vector<std::string>& listed_;
+  const bool sleeps_;
   std::string wrong_;
 };
 
 }  // namespace
 
-std::string judge_growth(const Case& c, const Jobs& jobs, const Processes& processes) {
-  return GrowthJudge(c, jobs, processes).judge();
+std::string judge_growth(const Case& c, const Jobs& jobs, const Processes& processes,
+                         const std::vector<std::string>& listed) {
+  return GrowthJudge(c, jobs, processes, listed).judge();
 }
 
 }  // namespace unisono::sim

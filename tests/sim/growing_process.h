@@ -39,6 +39,7 @@ struct GrowingProcess {
     std::vector<Rank> members;  ///< of the communicator that grew
     int new_job = -1;
     bool has_grown = false;
+    Status why{};  ///< it has not, for a reason
     Duration took{};
   };
 
@@ -51,7 +52,8 @@ struct GrowingProcess {
   std::size_t current = 0;  ///< of its places
   std::vector<Growth> growths{};
   bool has_begun = false, has_begun_growth = false;
-  bool has_enough = false;  ///< with it the communicator is as large as is wanted
+  std::uint64_t growth_began = 0;  ///< so often its program had waited then
+  bool has_enough = false;         ///< with it the communicator is as large as is wanted
   bool is_scheduled = false, is_slow = false;
   bool is_dead = false, is_missed = false;
   TimePoint runs_again{};  ///< kNever: is stopped for ever
@@ -63,7 +65,8 @@ struct GrowingProcess {
 using Jobs = std::vector<std::unique_ptr<SimulatedJob>>;
 using Processes = std::vector<std::unique_ptr<GrowingProcess>>;
 
-/// What is wrong once all is over; empty: nothing.
-std::string judge_growth(const Case& c, const Jobs& jobs, const Processes& processes);
+/// What is wrong once all is over; empty: nothing. `listed`: what the places of the list hold.
+std::string judge_growth(const Case& c, const Jobs& jobs, const Processes& processes,
+                         const std::vector<std::string>& listed);
 
 }  // namespace unisono::sim

@@ -30,6 +30,7 @@ constexpr Duration kPolls = microseconds(5), kPollsSlowly = milliseconds(5);
 // So often members of a communicator look for newcomers in vain.
 constexpr int kTriesMax = 3;
 constexpr Duration kBetweenTries = milliseconds(300);
+constexpr Duration kOpens = milliseconds(20);
 // A newcomer waits to be let in.
 constexpr Duration kNewcomerWaits = seconds(40);
 
@@ -47,6 +48,10 @@ class GrowingSimulation {
   void poll(int process);
   TimePoint runs_at(int process) { return at(process).is_dead ? kNever : at(process).runs_again; }
   void begin_growth(Process& its);
+  void begin_faults(const Process& its, std::uint64_t step);
+  int process_of(const Fault& fault) const {
+    return fault.is_of_newcomer ? c_.ranks + fault.rank : fault.rank;
+  }
   void inject(const Fault& fault);
   void end_process(Process& its);
   void end_rank(int job, Rank rank);
@@ -202,31 +207,43 @@ void GrowingSimulation::poll(int process) {
   if (is_gone(its)) return;
   if (schedule_.now() < its.runs_again) return wake(process);
   for (const Process::Place& place : its.places) rank_at(place).beat();
+  const std::uint64_t waits = its.program->waits_made();
   if (std::exchange(its.has_begun, true)) {
     its.program->look();
   } else {
     its.program->begin([this, &its] { live(its); });
   }
+  for (std::uint64_t each = waits; its.has_begun_growth && each < its.program->waits_made();
+       ++each) {
+    begin_faults(its, each + 1 - its.growth_began);
+  }
 }
 
 void GrowingSimulation::begin_growth(Process& its) {
   if (std::exchange(its.has_begun_growth, true)) return;
+  its.growth_began = its.program->waits_made();
+  begin_faults(its, 0);
+}
+
+// Those of growth that begin with this step of it.
+void GrowingSimulation::begin_faults(const Process& its, std::uint64_t step) {
   for (const Fault& fault : c_.faults) {
-    const int process = fault.is_of_newcomer ? c_.ranks + fault.rank : fault.rank;
-    if (!fault.is_in_growth || process != its.number) continue;
+    if (!fault.is_in_growth || process_of(fault) != its.number || fault.step != step) continue;
     schedule_.in(fault.at, [this, fault] { inject(fault); });
   }
 }
 
 void GrowingSimulation::inject(const Fault& fault) {
-  Process& its = at(fault.is_of_newcomer ? c_.ranks + fault.rank : fault.rank);
+  Process& its = at(process_of(fault));
   switch (fault.kind) {
     case Fault::Kind::kStop:
       if (fault.is_for_ever()) {
         its.runs_again = kNever;
       } else {
         its.runs_again = std::max(its.runs_again, schedule_.now() + fault.lasts);
-        its.is_missed = its.is_missed || (c_.silence.count() > 0 && fault.lasts >= c_.silence);
+        // Its last word may be older than the stop.
+        its.is_missed =
+            its.is_missed || (c_.silence.count() > 0 && fault.lasts >= c_.silence * 2 / 3);
       }
       break;
     case Fault::Kind::kSlow:
@@ -314,6 +331,7 @@ bool GrowingSimulation::grow(Process& its, SimulatedRank& rank) {
       rendezvous::Growth(member, *its.store, kGroup, options, kCallTimeout).run();
   if (its.program->is_ending()) return false;
   its.growths.back().took = schedule_.now() - began;
+  its.growths.back().why = has_grown.status();
   if (!has_grown || !*has_grown) return false;
   its.growths.back().has_grown = true;
   use_latest_place(its);
@@ -349,7 +367,15 @@ Result<SimulatedRank*> GrowingSimulation::join(Process& its, const Invitation& p
                               place.rank, place.size,   go_on};
   UNISONO_ASSIGN(const int meeting, meetings_.join(guest, deadline));
   its.places.push_back({job_of_meeting_.at(meeting), place.rank});
-  return &rank_at(its.places.back());
+  SimulatedRank* const rank = &rank_at(its.places.back());
+  // As join_world(): opens transports, and measures links with the others.
+  its.program->sleep(random_.of_any_scale_up_to(kOpens));
+  const auto left = std::chrono::ceil<milliseconds>(deadline - schedule_.now());
+  const Status measured =
+      run_call(*its.program, rank->lent(), first_call(std::max(left, milliseconds(1))));
+  if (measured) return rank;
+  if (!its.program->is_ending()) rank->end_soon(Duration::zero());
+  return measured;
 }
 
 // ---- The verdict --------------------------------------------------------------------------------
@@ -376,7 +402,9 @@ Outcome GrowingSimulation::run() {
       accuse("hangs: it is not over in time; " + whereabouts());
     }
   }
-  if (wrong_.empty()) accuse(judge_growth(c_, jobs_, processes_));
+  if (wrong_.empty()) {
+    accuse(judge_growth(c_, jobs_, processes_, store_.values_of("unisono/grow/group/place/")));
+  }
   return outcome();
 }
 

@@ -126,23 +126,31 @@ int Meetings::connect(const Guest& guest, int meeting, int size) {
 }
 
 void Meetings::hang_up(int line) {
-  if (!std::exchange(at(line).is_open_at_guest, false)) return;
-  // It may have been too late to say so.
-  up(line, [this, line] {
-    Line& its = at(line);
-    if (!std::exchange(its.is_seated, false)) return;
-    Gathering& there = gathering(its.meeting);
-    if (there.outcome) {
-      if (*there.outcome) options_.on_given_up(its.meeting, its.rank);
-      return;
-    }
-    there.rendezvous.depart(its.rank, schedule_.now());
-    if (its.rank == 0) {
-      end(its.meeting, {ErrorCode::kRendezvous, "rank 0 gave up before all ranks had arrived", 0});
-    }
-    const int meeting = its.meeting;
-    at_arbiter(meeting, there.rendezvous.next_due(), [this, meeting] { on_timers(meeting); });
+  Line& its = at(line);
+  if (!std::exchange(its.is_open_at_guest, false)) return;
+  its.last_up = std::max(its.last_up, schedule_.now() + delay());
+  schedule_.at(its.last_up, [this, line] {
+    const auto& outcome = gathering(at(line).meeting).outcome;
+    if (outcome && *outcome) return depart(line);  // rank 0's process may have ended
+    at_arbiter(at(line).meeting, schedule_.now(), [this, line] { depart(line); });
   });
+}
+
+// Perhaps too late for others to go without it.
+void Meetings::depart(int line) {
+  Line& its = at(line);
+  if (!std::exchange(its.is_seated, false)) return;
+  Gathering& there = gathering(its.meeting);
+  if (there.outcome) {
+    if (*there.outcome) options_.on_given_up(its.meeting, its.rank);
+    return;
+  }
+  there.rendezvous.depart(its.rank, schedule_.now());
+  if (its.rank == 0) {
+    end(its.meeting, {ErrorCode::kRendezvous, "rank 0 gave up before all ranks had arrived", 0});
+  }
+  const int meeting = its.meeting;
+  at_arbiter(meeting, there.rendezvous.next_due(), [this, meeting] { on_timers(meeting); });
 }
 
 void Meetings::end_process(int process) {

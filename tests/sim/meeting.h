@@ -82,6 +82,7 @@ class Meetings {
   Attempt converse(const Guest& guest, int line, TimePoint deadline);
   int connect(const Guest& guest, int meeting, int size);
   void hang_up(int line);
+  void depart(int line);
   void up(int line, std::function<void()> what);
   void down(int line, Line::Heard heard, const Status& refusal = Status());
   void at_arbiter(int meeting, TimePoint when, std::function<void()> what);

@@ -25,6 +25,7 @@ bool Program::wait_until(const std::function<bool()>& has_come, TimePoint until)
   awaited_ = &has_come;
   until_ = until;
   if (waits()) {
+    ++waits_made_;
     if (until != kNever) wake_in_(until - schedule_.now());
     fiber_.leave();  // until look() finds that it does not wait any more
   }

@@ -30,6 +30,8 @@ class Program {
   bool wait_until(const std::function<bool()>& has_come, TimePoint until = kNever);
   void sleep(Duration time) { wait_until({}, schedule_.now() + time); }
   bool is_ending() const { return is_ending_; }
+  /// How often it has waited.
+  std::uint64_t waits_made() const { return waits_made_; }
 
  private:
   bool waits();
@@ -39,6 +41,7 @@ class Program {
   Fiber fiber_;
   const std::function<bool()>* awaited_ = nullptr;
   TimePoint until_ = kNever;
+  std::uint64_t waits_made_ = 0;
   bool has_come_ = false;
   bool is_ending_ = false;
 };

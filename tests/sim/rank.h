@@ -59,8 +59,6 @@ class SimulatedRank final : private WatchedJob {
   /// ... or does nothing more, and leaves.
   void end_soon(Duration wait) { linger(wait); }
   SimulatedCommunicator& lent() const { return current(); }
-  SimulatedCommunicator& make_communicator(std::uint32_t id, std::vector<Rank> members,
-                                           std::vector<Operation> operations);
   /// What the split that the lent communicator has begun has made; null before.
   SimulatedCommunicator* take_made() { return std::exchange(made_while_lent_, nullptr); }
   /// What it needs to make the communicator of survivors.
@@ -101,6 +99,7 @@ class SimulatedRank final : private WatchedJob {
    private:
     const std::function<void(Rank)> on_stranger_;
   };
+
   void look_around();
   void look_at_memory();
   void call();
@@ -108,6 +107,8 @@ class SimulatedRank final : private WatchedJob {
   void add_part(std::uint32_t id, std::vector<Rank> members);
   bool are_parts_settled() const;
   void note_failure(const SimulatedCommunicator& communicator, const Status& cause);
+  SimulatedCommunicator& make_communicator(std::uint32_t id, std::vector<Rank> members,
+                                           std::vector<Operation> operations);
   SimulatedCommunicator& current() const { return *current_; }
   void begin_to_shrink();
   void shrink();

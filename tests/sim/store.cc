@@ -48,6 +48,15 @@ std::unique_ptr<Store> SimulatedStore::end_for(Program& program, std::function<v
   return std::make_unique<End>(*this, program, std::move(wake));
 }
 
+std::vector<std::string> SimulatedStore::values_of(const std::string& prefix) const {
+  std::vector<std::string> values;
+  for (auto each = values_.lower_bound(prefix);
+       each != values_.end() && each->first.starts_with(prefix); ++each) {
+    values.push_back(each->second);
+  }
+  return values;
+}
+
 Duration SimulatedStore::delay() {
   return random_.up_to(random_.one_in(delays_.late_one_in) ? delays_.late : delays_.most);
 }

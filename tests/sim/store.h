@@ -26,6 +26,8 @@ class SimulatedStore {
   /// What one process has of it, whose `program` waits for answers; `wake` has it looked at. Its
   /// functions throw once the program ends.
   std::unique_ptr<Store> end_for(Program& program, std::function<void()> wake);
+  /// Of the keys that begin so.
+  std::vector<std::string> values_of(const std::string& prefix) const;
 
  private:
   class End;
