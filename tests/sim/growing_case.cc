@@ -123,6 +123,10 @@ Case make_growing_case(std::uint64_t seed, const Limits& limits) {
       .most = random.of_any_scale_up_to(milliseconds(random.one_in(4) ? 100 : 3)),
       .late_one_in = random.one_in(3) ? static_cast<unsigned>(random.between(2, 30)) : 0,
       .late = random.of_any_scale_up_to(milliseconds(500))};
+  if (random.one_in(3)) {
+    // Long enough for all newcomers.
+    c.growing.wait = seconds(4) + std::chrono::ceil<milliseconds>(20 * c.growing.store.most);
+  }
   if (!limits.with_faults || random.one_in(3)) return c;
   for (std::uint64_t faults = random.between(1, 2); faults > 0; --faults) {
     c.faults.push_back(any_fault_in_growth(random, c));
