@@ -261,7 +261,6 @@ void SimulatedCommunicator::begin(const Call& call, std::function<void(const Sta
       valid.ok() ? host_.start(request, checked) : Result<unisono::Operation*>(valid);
   if (!started) return surroundings_.accuse("cannot call: " + started.error().message());
   surroundings_.engine.start(*note_begun(request, *started));
-  surroundings_.wake_in(Duration::zero());
 }
 
 // ---- Splitting ----------------------------------------------------------------------------------

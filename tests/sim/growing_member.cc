@@ -20,6 +20,7 @@ Status run_call(Program& program, SimulatedCommunicator& communicator, const Cal
   // Outlives a program that ends.
   const auto over = std::make_shared<Over>();
   communicator.begin(call, [over](const Status& outcome) { *over = {true, outcome}; });
+  program.wake();
   if (!program.wait_until([&] { return over->is_over; })) return has_ended();
   return over->outcome;
 }
@@ -43,6 +44,7 @@ Status GrowingMember::go_on() { return program_.is_ending() ? has_ended() : grou
 Status GrowingMember::prepare_vote() {
   UNISONO_TRY(go_on());
   group_.begin_split(0, group_.rank());
+  program_.wake();
   program_.wait_until([&] {
     voters_ = rank_.take_made();
     return voters_ != nullptr || !group_.usable().ok();

@@ -28,6 +28,8 @@ class Program {
   /// False where the time has come first, or the program ends. `has_come` is asked until it is
   /// true.
   bool wait_until(const std::function<bool()>& has_come, TimePoint until = kNever);
+  /// Has its process run soon: it has begun something.
+  void wake() { wake_in_(Duration::zero()); }
   void sleep(Duration time) { wait_until({}, schedule_.now() + time); }
   bool is_ending() const { return is_ending_; }
   /// How often it has waited.
