@@ -1,6 +1,7 @@
 #include "tests/sim/growing_simulation.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <utility>
