@@ -179,6 +179,10 @@ Status WaitList::read_place(int place, const std::string& text) {
         fmt::format("place {} of '{}' in the store names no newcomer; crossed out", place, list_));
     return cross_out(place);
   }
+  // It has lost the place where it was seen, and taken this one.
+  std::erase_if(seen_, [&](const auto& each) {
+    return each.first != place && each.second.newcomer.handle == newcomer->handle;
+  });
   Seen& seen = seen_[place];
   if (seen.newcomer.handle == newcomer->handle) return Status();
   seen = {*std::move(newcomer), Clock::now(), false};
@@ -335,6 +339,10 @@ Status Newcomer::answer(std::string_view word) {
 
 Status Newcomer::leave() {
   if (!group_.empty()) UNISONO_TRY(answer(kGone));
+  return leave_place();
+}
+
+Status Newcomer::leave_place() {
   UNISONO_ASSIGN(const bool placed, has_place());
   return placed ? set_in_store(store_, place_key(list_, place_), kCrossedOut) : Status();
 }

@@ -115,6 +115,8 @@ class Newcomer {
   Result<bool> is_invited();
   /// Leaves the list, to wait there anew as somebody else.
   Status renew();
+  /// Crosses out the place that it has. Who has let it in crosses out the one that it had then.
+  Status leave_place();
   /// So that no group waits for it: crossed out, and gone for the group that has asked last.
   Status leave();
 

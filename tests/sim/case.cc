@@ -6,6 +6,7 @@
 #include "algorithms/algorithm.h"
 #include "base/collective.h"
 #include "rendezvous/standby.h"
+#include "tests/sim/case_parts.h"
 #include "tests/sim/random.h"
 
 namespace unisono::sim {
@@ -91,6 +92,8 @@ void choose_buffers(Random& random, const Case& c, Operation* operation) {
   what.skew = random.one_in(4) ? random.below(8) : 0;
 }
 
+}  // namespace
+
 Operation any_operation(Random& random, const Case& c) {
   Operation operation;
   test::CollectiveCase& what = operation.what;
@@ -106,6 +109,8 @@ Operation any_operation(Random& random, const Case& c) {
   choose_buffers(random, c, &operation);
   return operation;
 }
+
+namespace {
 
 Operation any_native_operation(Random& random, const Case& c) {
   Operation operation;
@@ -151,6 +156,8 @@ void insert_split(Random& random, Case* c) {
   c->operations.insert(c->operations.begin() + at, any_split(random));
 }
 
+}  // namespace
+
 Network any_network(Random& random) {
   Network network;
   network.delay_min = random.of_any_scale_up_to(microseconds(100));
@@ -169,6 +176,8 @@ Network any_network(Random& random) {
                                           : network.eager_bytes * 16 + 256;
   return network;
 }
+
+namespace {
 
 Fault any_fault(Random& random, int ranks, Duration within) {
   const auto any_rank = [&] {
@@ -354,6 +363,7 @@ AccessPath access_of(const Case& c, Rank rank) {
 
 Case make_case(std::uint64_t seed, const Limits& limits) {
   if (limits.shares_memory) return make_sharing_case(seed, limits);
+  if (limits.grows) return make_growing_case(seed, limits);
   Random random(seed);
   Case c;
   c.seed = seed;
@@ -426,7 +436,9 @@ std::set<Rank> culprits(const Case& c) {
     }
     if (fault.kind == Fault::Kind::kSlow || fault.kind == Fault::Kind::kPause) continue;
     const bool is_missed = c.silence.count() > 0 && fault.lasts >= c.silence;
-    if (fault.kind == Fault::Kind::kStop && !fault.is_for_ever() && !is_missed) continue;
+    // In growth a stop may be longer than others wait for what they have sent to go out.
+    const bool is_short = fault.kind == Fault::Kind::kStop && !fault.is_for_ever() && !is_missed;
+    if (is_short && !fault.is_in_growth) continue;
     ranks.insert(fault.rank);
     if (fault.kind == Fault::Kind::kCut) ranks.insert(fault.peer);
     // Of two that differ neither is the odd one.
@@ -470,6 +482,7 @@ Case adapted_to(Case c, int ranks) {
   for (Operation& operation : c.operations) operation.what.root %= ranks;
   std::erase_if(c.operations, [&](const Operation& each) { return !can_run(each, ranks); });
   std::erase_if(c.faults, [&](const Fault& fault) {
+    if (fault.is_of_newcomer) return false;
     return fault.rank >= ranks || (fault.kind == Fault::Kind::kCut && fault.peer >= ranks);
   });
   return c;
@@ -530,6 +543,7 @@ std::vector<Case> smaller(const Case& c) {
     cases.push_back(c);
     cases.back().*each = 0;
   }
+  if (c.grows()) add_smaller_growing(c, &cases);
   std::erase_if(cases, [](const Case& each) { return each.operations.empty(); });
   return cases;
 }

@@ -66,6 +66,12 @@ struct Fault {
   Duration at{};
   Duration lasts = Duration::max();
   std::size_t call = 0;
+  /// Of a job that grows: `rank` is the number of a newcomer, ...
+  bool is_of_newcomer = false;
+  /// ... and `at` counts from its start; or else from the first time that the member grows.
+  bool is_in_growth = false;
+  /// With `step` that process has waited so often since: in each step of growing it waits.
+  std::uint64_t step = 0;
 
   bool is_for_ever() const { return lasts == Duration::max(); }
 };
@@ -78,6 +84,28 @@ inline constexpr Rank kRanksOfHost = 2;
 /// Whether the ranks are on one host and share memory, and what they are then.
 enum class Sharing : std::uint8_t { kNone, kProcesses, kThreads };
 inline constexpr int kSharingRanksMax = 16;
+inline constexpr int kGrowingRanksMax = 8;
+
+/// How long a store takes for a question, and again for its answer.
+struct StoreDelays {
+  Duration most{};
+  unsigned late_one_in = 0;  ///< of so many one takes up to `late`; 0: none
+  Duration late{};
+};
+
+/// A job that grows: members put others in the place of those that are lost.
+struct Growing {
+  struct Newcomer {
+    Duration starts{};
+    int key = 0;
+  };
+  int target = 0;         ///< so many ranks are wanted in the end; 0: it does not grow
+  std::vector<int> keys;  ///< of the first members
+  std::vector<Newcomer> newcomers;
+  std::chrono::milliseconds wait{};     ///< GrowOptions::wait
+  std::chrono::milliseconds timeout{};  ///< GrowOptions::timeout
+  StoreDelays store;
+};
 
 struct Case {
   std::uint64_t seed = 1;  ///< of what happens when
@@ -97,12 +125,16 @@ struct Case {
   std::chrono::milliseconds silence{0};  ///< UNISONO_SILENCE; 0: never
   bool shrinks = true;                   ///< survivors go on
   bool takes_turns = false;              ///< a rank calls in one communicator at a time
+  Growing growing;
+
+  bool grows() const { return growing.target > 0; }
 };
 
 struct Limits {
   int ranks_min = 2, ranks_max = 64;
   bool with_faults = true;
   bool shares_memory = false;  ///< all do, of kSharingRanksMax at most
+  bool grows = false;          ///< all jobs do, of kGrowingRanksMax at most
 };
 
 Case make_case(std::uint64_t seed, const Limits& limits = {});

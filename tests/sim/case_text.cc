@@ -4,14 +4,24 @@
 #include <chrono>
 #include <string>
 
-#include "tests/sim/case.h"
+#include "tests/sim/case_parts.h"
 
 namespace unisono::sim {
 namespace {
 
 using std::chrono::milliseconds;
 
+std::string text_of(const Fault& fault);
+
+std::string text_in_growth(Fault fault) {
+  const bool is_of_newcomer = fault.is_of_newcomer;
+  fault.is_in_growth = fault.is_of_newcomer = false;
+  return fmt::format("from step {} of its growth: {}{}", fault.step,
+                     is_of_newcomer ? "newcomer " : "", text_of(fault));
+}
+
 std::string text_of(const Fault& fault) {
+  if (fault.is_in_growth) return text_in_growth(fault);
   const double at_ms = std::chrono::duration<double, std::milli>(fault.at).count();
   switch (fault.kind) {
     case Fault::Kind::kCrash:
@@ -84,6 +94,7 @@ std::string describe(const Case& c) {
         c.mixes_access ? " and others" : "", c.domain_ranks, c.interrupted_one_in,
         c.buffered_one_in);
   }
+  if (c.grows()) text += describe(c.growing);
   for (const Operation& operation : c.operations) text += "  " + describe(operation) + "\n";
   for (const Fault& fault : c.faults) text += "  " + text_of(fault) + "\n";
   return text;

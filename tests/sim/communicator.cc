@@ -217,9 +217,10 @@ void SimulatedCommunicator::start(Running& running, const HostBackends::Checked&
 void SimulatedCommunicator::on_over(detail::RequestState& request) {
   const auto found = std::find_if(running_.begin(), running_.end(),
                                   [&](const auto& each) { return each->request == &request; });
-  if (found == running_.end()) {  // of a split
-    splitting_->is_in_call = request.held = false;
-    return;
+  if (found == running_.end()) {
+    request.held = false;
+    const auto on_over = others_.extract(&request);
+    return on_over.mapped()(request.outcome);
   }
   Running& running = **found;
   if (running.message != nullptr) {
@@ -250,14 +251,30 @@ void SimulatedCommunicator::judge(Running& running, const Status& outcome) {
   running.memory->reuse();
 }
 
+// The production's choice runs it.
+void SimulatedCommunicator::begin(const Call& call, std::function<void(const Status&)> on_over) {
+  HostBackends::Checked checked;
+  const Status valid = check_call(call, rank(), size(), &checked.shape);
+  detail::RequestState& request = prepare(call);
+  others_[&request] = std::move(on_over);
+  const Result<unisono::Operation*> started =
+      valid.ok() ? host_.start(request, checked) : Result<unisono::Operation*>(valid);
+  if (!started) return surroundings_.accuse("cannot call: " + started.error().message());
+  surroundings_.engine.start(*note_begun(request, *started));
+}
+
 // ---- Splitting ----------------------------------------------------------------------------------
 
 void SimulatedCommunicator::begin_split(const Operation& operation) {
   Random random(operation.colors + static_cast<std::uint64_t>(rank()));
   const auto color =
       static_cast<int>(random.below(static_cast<std::uint64_t>(operation.parts) + 1)) - 1;
+  begin_split(color, static_cast<int>(random.below(4)));
+}
+
+void SimulatedCommunicator::begin_split(int color, int key) {
   splitting_ = std::make_unique<Splitting>();
-  splitting_->vote = detail::make_vote(color, static_cast<int>(random.below(4)), {});
+  splitting_->vote = detail::make_vote(color, key, {});
   share(splitting_->vote, &splitting_->votes);
 }
 
@@ -288,18 +305,13 @@ void SimulatedCommunicator::go_on_with_split() {
 template <typename T>
 void SimulatedCommunicator::share(const T& mine, std::vector<T>* all) {
   all->resize(static_cast<std::size_t>(size()));
-  const Call call{.collective = Collective::kAllGather,
-                  .in = &mine,
-                  .out = all->data(),
-                  .count = sizeof(T),
-                  .type = DataType::kUint8};
-  HostBackends::Checked checked;
-  static_cast<void>(check_call(call, rank(), size(), &checked.shape));
-  detail::RequestState& request = prepare(call);
   splitting_->is_in_call = true;
-  const Result<unisono::Operation*> started = host_.start(request, checked);
-  if (!started) return surroundings_.accuse("cannot split: " + started.error().message());
-  surroundings_.engine.start(*note_begun(request, *started));
+  begin({.collective = Collective::kAllGather,
+         .in = &mine,
+         .out = all->data(),
+         .count = sizeof(T),
+         .type = DataType::kUint8},
+        [this](const Status&) { splitting_->is_in_call = false; });
 }
 
 void SimulatedCommunicator::end_split() {

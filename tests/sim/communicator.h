@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -71,13 +72,19 @@ class SimulatedCommunicator final : public detail::WatchedCommunicator {
   void add_calls(const std::vector<Operation>& operations);
   /// Goes on with what it has begun, and begins more while it may.
   void start_calls(const std::function<bool()>& may_begin = [] { return true; });
+  /// A call that is none of the case's. `on_over` hears its outcome.
+  void begin(const Call& call, std::function<void(const Status&)> on_over);
+  /// Calls surroundings.on_split at its end.
+  void begin_split(int color, int key);
   void close();
 
   /// A native call runs, in which nobody is woken: it is looked at.
   bool watches_memory() const {
     return native() != nullptr && !host().shared_memory().is_idle() && usable().ok();
   }
-  bool is_running() const { return !running_.empty() || (is_splitting() && usable().ok()); }
+  bool is_running() const {
+    return !running_.empty() || ((is_splitting() || !others_.empty()) && usable().ok());
+  }
   /// The number of the operation that it calls next.
   std::size_t next_operation() const {
     return next_call_ < calls_.size() ? calls_[next_call_].operation : operations_.size();
@@ -148,6 +155,7 @@ class SimulatedCommunicator final : public detail::WatchedCommunicator {
   Random random_;
   const std::size_t at_once_;
   std::vector<std::unique_ptr<Running>> running_;
+  std::map<const detail::RequestState*, std::function<void(const Status&)>> others_;
   std::unique_ptr<Splitting> splitting_;
   std::vector<std::unique_ptr<CallMemory>> given_back_;
   std::size_t next_call_ = 0;

@@ -14,6 +14,7 @@ namespace unisono::sim {
 class Fiber {
  public:
   Fiber() = default;
+  ~Fiber();
   Fiber(const Fiber&) = delete;
 
   /// Runs `what` until it ends or is left. While it is left nothing else may begin.
@@ -28,9 +29,19 @@ class Fiber {
   void leave();
 
  private:
+  /// What a sanitizer knows of a stack.
+  struct Known {
+    void* fiber = nullptr;
+    void* frames = nullptr;  // of what was left there
+    const void* stack = nullptr;
+    std::size_t bytes = 0;
+  };
   static void run();
+  void enter();
+  void exit(bool is_over);
 
   std::unique_ptr<std::byte[]> stack_;
+  Known known_inside_, known_outside_;
   ucontext_t inside_{}, outside_{};
   std::function<void()> what_;
   bool is_left_ = false;

@@ -10,13 +10,11 @@
 namespace unisono::sim {
 namespace {
 
-using rendezvous::Survivor;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr std::size_t kScratchBytes = 1 << 26;
-constexpr milliseconds kCallTimeout{10'000};
 constexpr milliseconds kPatience{4'000};  // of who shrinks
 // A rank that has not gone on stays until the others can have heard of it.
 constexpr Duration kStaysAfterFailure = seconds(5);
@@ -29,19 +27,6 @@ std::vector<Rank> all_ranks(int size) {
   std::vector<Rank> ranks(static_cast<std::size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
-}
-
-// In which those that make a communicator meet.
-Operation meeting_call() {
-  Operation barrier;
-  barrier.what.collective = Collective::kBarrier;
-  barrier.what.options.algorithm = "dissemination";
-  return barrier;
-}
-
-Status in_world_ranks(const SimulatedCommunicator& communicator, const Status& cause) {
-  if (cause.rank() < 0) return cause;
-  return Status(cause.code(), cause.message(), communicator.members().world_rank(cause.rank()));
 }
 
 }  // namespace
@@ -105,14 +90,27 @@ void SimulatedRank::beat() {
       if (!current().failure().ok()) {
         begin_to_shrink();
       } else if (current().has_made_all_calls() && are_parts_settled()) {
-        linger(random_.of_any_scale_up_to(seconds(1)));
+        end_calls();
       }
     }
+    if (is_lent()) current().start_calls([] { return false; });  // a split goes on
     if (state_ == State::kShrinking) shrink();
     if (state_ == State::kLingering && now() >= leaves_at_ && are_parts_settled()) drain();
     if (state_ == State::kDraining) leave();
   }
   around_.settle();
+}
+
+void SimulatedRank::end_calls() {
+  if (around_.is_lent_after_calls) return lend();
+  linger(random_.of_any_scale_up_to(seconds(1)));
+}
+
+void SimulatedRank::lend() { state_ = State::kLent; }
+
+void SimulatedRank::take_back() {
+  state_ = State::kCalling;
+  around_.wake_in(Duration::zero());
 }
 
 // In turns, operation by operation, or in all of its communicators at once.
@@ -139,6 +137,10 @@ bool SimulatedRank::are_parts_settled() const {
 }
 
 void SimulatedRank::add_part(std::uint32_t id, std::vector<Rank> members) {
+  if (is_lent()) {
+    made_while_lent_ = &make_communicator(id, std::move(members), {});
+    return;
+  }
   part_ids_.insert(id);
   auto calls = calls_of_part(around_.c, static_cast<int>(members.size()));
   parts_.push_back(&make_communicator(id, std::move(members), std::move(calls)));
@@ -200,72 +202,46 @@ void SimulatedRank::begin_to_shrink() {
     return linger(kStaysAfterFailure + random_.up_to(seconds(1)));
   }
   state_ = State::kShrinking;
-  const Members& members = current().members();
-  shrinking_.emplace(
-      Shrinking{{around_.arbiter, members.id(), members.sorted_world_ranks(), kPatience},
-                now() + random_.of_any_scale_up_to(milliseconds(300))});
-  around_.wake_in(shrinking_->asks_at - now());
+  const TimePoint asks_at = now() + random_.of_any_scale_up_to(milliseconds(300));
+  shrinking_.emplace(current(), asks_at, kPatience, shrinking_surroundings());
 }
 
-// As shrink.cc does, but that it waits for nothing here.
+Shrinking::Surroundings SimulatedRank::shrinking_surroundings() {
+  return {.arbiter = around_.arbiter,
+          .news = news_,
+          .schedule = around_.schedule,
+          .make = [this](std::uint32_t id, std::vector<Rank> members,
+                         std::vector<Operation> operations) -> SimulatedCommunicator& {
+            return make_communicator(id, std::move(members), std::move(operations));
+          },
+          .take_id = [this] { return communicator_id(next_number_++, rank_, around_.c.ranks); },
+          .give_up_dead = [this] { give_up_dead(); },
+          .wake_in = around_.wake_in};
+}
+
 void SimulatedRank::shrink() {
-  if (now() < shrinking_->asks_at) return;
-  Survivor& survivor = shrinking_->survivor;
-  if (!std::exchange(shrinking_->has_asked, true)) {
-    news_.forget_shrink_words(current().members().id());
-    survivor.ask(now());
-  }
-  if (shrinking_->is_forming) look_at_meeting();
-  if (shrinking_->is_forming) return;
-  switch (survivor.advance(news_.take_shrink_word(current().members().id()), now())) {
-    case Survivor::Task::kForm:
-      return form(survivor.id(), survivor.survivors());
-    case Survivor::Task::kUse:
+  switch (shrinking_->advance()) {
+    case Shrinking::State::kMade:
       return go_on();
-    case Survivor::Task::kGoAlone:
-      form(communicator_id(next_number_++, rank_, around_.c.ranks), {rank_});
-      return go_on();
-    case Survivor::Task::kStop:
+    case Shrinking::State::kRefused:
       return end_refused();
-    case Survivor::Task::kWait:
-      if (survivor.next_due() != kNever) around_.wake_in(survivor.next_due() - now());
+    case Shrinking::State::kGoesOn:
+      break;
   }
-}
-
-void SimulatedRank::form(std::uint32_t id, std::vector<Rank> survivors) {
-  drop_meeting();
-  give_up_dead();
-  shrinking_->meeting = &make_communicator(id, std::move(survivors), {meeting_call()});
-  shrinking_->is_forming = true;
-  around_.wake_in(Duration::zero());
-}
-
-void SimulatedRank::look_at_meeting() {
-  SimulatedCommunicator& meeting = *shrinking_->meeting;
-  meeting.start_calls();
-  if (meeting.failure().ok() && !meeting.has_made_all_calls()) return;
-  shrinking_->is_forming = false;
-  shrinking_->survivor.on_formed(in_world_ranks(meeting, meeting.failure()), now());
 }
 
 void SimulatedRank::give_up_dead() {
   for (const Rank rank : news_.dead()) engine_.messenger().give_up(rank);
 }
 
-void SimulatedRank::drop_meeting() {
-  if (shrinking_->meeting != nullptr) shrinking_->meeting->close();
-  shrinking_->meeting = nullptr;
-}
-
 void SimulatedRank::end_refused() {
-  drop_meeting();
-  refusal_ = shrinking_->survivor.why();
+  refusal_ = shrinking_->why();
   shrinking_.reset();
   linger(kStaysAfterFailure + random_.up_to(seconds(1)));
 }
 
 void SimulatedRank::go_on() {
-  SimulatedCommunicator& made = *shrinking_->meeting;
+  SimulatedCommunicator& made = shrinking_->made();
   shrunk_.push_back({current().members().id(), made.members().id(), made.members().world_ranks()});
   made.add_calls(adapted_to(around_.c, made.members().size()).operations);
   shrinking_.reset();
@@ -317,10 +293,7 @@ void SimulatedRank::leave() {
 std::string SimulatedRank::whereabouts() const {
   std::string text = "rank " + std::to_string(rank_) + " ";
   if (state_ == State::kShrinking) {
-    const std::uint32_t id = shrinking_->survivor.id();
-    text += id == 0 ? "waits to go on" : "makes " + std::to_string(id);
-    if (shrinking_->meeting != nullptr) text += " and " + shrinking_->meeting->whereabouts();
-    return text + " after it " + current().whereabouts();
+    return text + shrinking_->whereabouts() + " after it " + current().whereabouts();
   }
   if (!failures_.empty()) text += "(" + failures_.back().failure.message() + ") ";
   return text + current().whereabouts();

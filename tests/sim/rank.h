@@ -10,16 +10,20 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/drain.h"
 #include "comm/job_news.h"
-#include "rendezvous/survivor.h"
 #include "tests/sim/communicator.h"
 #include "tests/sim/control_client.h"
 #include "tests/sim/fabric.h"
+#include "tests/sim/shrinking.h"
 
 namespace unisono::sim {
+
+/// Of calls that have no deadline of their own.
+inline constexpr std::chrono::milliseconds kCallTimeout{10'000};
 
 class SimulatedRank final : private WatchedJob {
  public:
@@ -34,6 +38,7 @@ class SimulatedRank final : private WatchedJob {
     std::function<void()> on_left;
     std::function<void(Duration)> wake_in;           ///< has beat() called
     std::function<void(const std::string&)> accuse;  ///< the simulation has found an error
+    bool is_lent_after_calls = false;                ///< before it leaves
   };
   /// What became of a failed communicator's survivors, by its word.
   struct Shrunk {
@@ -45,6 +50,19 @@ class SimulatedRank final : private WatchedJob {
 
   /// What a thread that waits in a call does once.
   void beat();
+
+  /// Another one calls in its communicator, ...
+  void lend();
+  bool is_lent() const { return state_ == State::kLent; }
+  /// ... and gives it back: it goes on with what it has to do, ...
+  void take_back();
+  /// ... or does nothing more, and leaves.
+  void end_soon(Duration wait) { linger(wait); }
+  SimulatedCommunicator& lent() const { return current(); }
+  /// What the split that the lent communicator has begun has made; null before.
+  SimulatedCommunicator* take_made() { return std::exchange(made_while_lent_, nullptr); }
+  /// What it needs to make the communicator of survivors.
+  Shrinking::Surroundings shrinking_surroundings();
 
   Rank rank() const { return rank_; }
   bool has_left() const { return state_ == State::kLeft; }
@@ -68,7 +86,7 @@ class SimulatedRank final : private WatchedJob {
   std::string whereabouts() const;
 
  private:
-  enum class State : std::uint8_t { kCalling, kShrinking, kLingering, kDraining, kLeft };
+  enum class State : std::uint8_t { kCalling, kLent, kShrinking, kLingering, kDraining, kLeft };
   /// The production's, but that it tends in virtual time.
   class News final : public JobNews {
    public:
@@ -81,18 +99,11 @@ class SimulatedRank final : private WatchedJob {
    private:
     const std::function<void(Rank)> on_stranger_;
   };
-  /// The way to the communicator of the survivors.
-  struct Shrinking {
-    rendezvous::Survivor survivor;
-    TimePoint asks_at;
-    bool has_asked = false;
-    SimulatedCommunicator* meeting = nullptr;
-    bool is_forming = false;  // it; nothing else is heard meanwhile
-  };
 
   void look_around();
   void look_at_memory();
   void call();
+  void end_calls();
   void add_part(std::uint32_t id, std::vector<Rank> members);
   bool are_parts_settled() const;
   void note_failure(const SimulatedCommunicator& communicator, const Status& cause);
@@ -101,10 +112,7 @@ class SimulatedRank final : private WatchedJob {
   SimulatedCommunicator& current() const { return *current_; }
   void begin_to_shrink();
   void shrink();
-  void form(std::uint32_t id, std::vector<Rank> survivors);
-  void look_at_meeting();
   void give_up_dead();
-  void drop_meeting();
   void go_on();
   void end_refused();
   void linger(Duration wait);
@@ -139,6 +147,7 @@ class SimulatedRank final : private WatchedJob {
   std::set<std::uint32_t> part_ids_;
   SimulatedCommunicator* part_of_current_ = nullptr;  // if that was split
   std::size_t split_at_ = 0;                          // the operation behind it
+  SimulatedCommunicator* made_while_lent_ = nullptr;
   std::optional<Shrinking> shrinking_;
   std::vector<Seen> failures_;
   std::vector<Shrunk> shrunk_;

@@ -26,9 +26,9 @@ Case shrunk(Case c, const std::function<bool(const Case&)>& goes_wrong, int trie
 }
 
 std::string replay_of(std::uint64_t seed, const Limits& limits) {
-  return fmt::format("sim --seed {} --ranks {}:{}{}{}", seed, limits.ranks_min, limits.ranks_max,
+  return fmt::format("sim --seed {} --ranks {}:{}{}{}{}", seed, limits.ranks_min, limits.ranks_max,
                      limits.with_faults ? "" : " --no-faults",
-                     limits.shares_memory ? " --shared-memory" : "");
+                     limits.shares_memory ? " --shared-memory" : "", limits.grows ? " --grow" : "");
 }
 
 std::string report_of(std::uint64_t seed, const Limits& limits, const Outcome& outcome) {

@@ -28,7 +28,7 @@ struct Options {
 
 struct Totals {
   std::uint64_t seeds = 0, failed = 0, steps = 0, calls = 0, messages = 0, parts = 0,
-                ranks_failed = 0, ranks_shrunk = 0;
+                ranks_failed = 0, ranks_shrunk = 0, ranks_grown = 0;
   double virtual_seconds = 0;
 };
 
@@ -71,13 +71,14 @@ void run_seed(std::uint64_t seed, const Options& options, Totals* totals) {
   totals->parts += static_cast<std::uint64_t>(outcome.parts_made);
   totals->ranks_failed += static_cast<std::uint64_t>(outcome.ranks_failed);
   totals->ranks_shrunk += static_cast<std::uint64_t>(outcome.ranks_shrunk);
+  totals->ranks_grown += static_cast<std::uint64_t>(outcome.ranks_grown);
   totals->virtual_seconds += std::chrono::duration<double>(outcome.took).count();
   if (options.shows) {
     fmt::print(
         "  {} events, {:.6f} s, {} calls and {} messages done, {} ranks saw a failure, {} went "
-        "on\n",
+        "on, {} grew\n",
         outcome.steps, std::chrono::duration<double>(outcome.took).count(), outcome.calls_done,
-        outcome.messages_done, outcome.ranks_failed, outcome.ranks_shrunk);
+        outcome.messages_done, outcome.ranks_failed, outcome.ranks_shrunk, outcome.ranks_grown);
   }
   if (outcome.wrong.empty()) return;
   ++totals->failed;
@@ -109,10 +110,10 @@ int search(const Options& options) {
   }
   fmt::print(
       "{} seeds from {} on, {} wrong; {} events, {} calls and {} messages done, {} parts, {} ranks "
-      "saw a failure, {} went on, {:.0f} s of virtual time in {:.1f} s\n",
+      "saw a failure, {} went on, {} grew, {:.0f} s of virtual time in {:.1f} s\n",
       totals.seeds, options.first, totals.failed, totals.steps, totals.calls, totals.messages,
-      totals.parts, totals.ranks_failed, totals.ranks_shrunk, totals.virtual_seconds,
-      seconds_since(began));
+      totals.parts, totals.ranks_failed, totals.ranks_shrunk, totals.ranks_grown,
+      totals.virtual_seconds, seconds_since(began));
   return totals.failed == 0 ? 0 : 1;
 }
 
@@ -120,7 +121,7 @@ int main_with(int argc, char** argv) {
   Options options;
   std::uint64_t seed = 0;
   std::string ranks;
-  bool no_faults = false, shares_memory = false;
+  bool no_faults = false, shares_memory = false, grows = false;
   CLI::App app("Simulates jobs in virtual time; each seed is one job.");
   app.add_option("--first", options.first, "the first seed");
   app.add_option("--seeds", options.seeds, "how many");
@@ -130,6 +131,7 @@ int main_with(int argc, char** argv) {
   app.add_option("--failures", options.failures_max, "ends after so many wrong seeds");
   app.add_flag("--no-faults", no_faults, "nothing breaks");
   app.add_flag("--shared-memory", shares_memory, "ranks are on one host, 16 at most");
+  app.add_flag("--grow", grows, "jobs grow by newcomers, and have 8 ranks at most");
   app.add_flag("--show", options.shows, "says what each seed is");
   CLI11_PARSE(app, argc, argv);
   if (seed != 0) {
@@ -139,6 +141,7 @@ int main_with(int argc, char** argv) {
   }
   options.limits.with_faults = !no_faults;
   options.limits.shares_memory = shares_memory;
+  options.limits.grows = grows;
   if (!ranks.empty()) {
     const std::size_t colon = ranks.find(':');
     options.limits.ranks_min = std::stoi(ranks);

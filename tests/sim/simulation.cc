@@ -12,6 +12,7 @@
 
 #include "rendezvous/quorum.h"
 #include "tests/sim/control_plane.h"
+#include "tests/sim/growing_simulation.h"
 #include "tests/sim/interleaving.h"
 #include "tests/sim/rank.h"
 #include "tests/sim/virtual_clock.h"
@@ -460,6 +461,6 @@ std::string Simulation::whereabouts() const {
 
 }  // namespace
 
-Outcome run(const Case& c) { return Simulation(c).run(); }
+Outcome run(const Case& c) { return c.grows() ? run_growing(c) : Simulation(c).run(); }
 
 }  // namespace unisono::sim

@@ -20,6 +20,7 @@ struct Outcome {
   int parts_made = 0;     ///< by splits, of all ranks
   int ranks_failed = 0;   ///< have seen a failure
   int ranks_shrunk = 0;   ///< have gone on with the survivors
+  int ranks_grown = 0;    ///< are in a job with newcomers in the end
 };
 
 Outcome run(const Case& c);

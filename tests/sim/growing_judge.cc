@@ -1,0 +1,202 @@
+// The verdict on a simulation of growing.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "rendezvous/wait_list.h"
+#include "tests/sim/growing_process.h"
+
+namespace unisono::sim {
+namespace {
+
+using Process = GrowingProcess;
+
+// Of all calls, and the vote, of one growth.
+constexpr Duration kOfCalls = std::chrono::seconds(1);
+
+class GrowthJudge {
+ public:
+  GrowthJudge(const Case& c, const Jobs& jobs, const Processes& processes,
+              const std::vector<std::string>& listed)
+      : c_(c), jobs_(jobs), processes_(processes), listed_(listed), sleeps_(sleeps(c)) {}
+
+  std::string judge() {
+    for (const auto& each : processes_) {
+      for (const Process::Growth& growth : each->growths) {
+        if (growth.has_grown && is_unharmed(*each)) judge_members(*each, growth);
+      }
+      for (const Process::Place& place : each->places) {
+        if (place.is_used && each->is_judged()) judge_failures(*each, place);
+      }
+    }
+    judge_liveness();
+    judge_failed_growths();
+    judge_time();
+    judge_list();
+    return wrong_;
+  }
+
+ private:
+  const SimulatedJob& job(int number) const { return *jobs_[static_cast<std::size_t>(number)]; }
+  const Process& process(int number) const { return *processes_[static_cast<std::size_t>(number)]; }
+  int process_of(int job_number, Rank rank) const {
+    return job(job_number).processes[static_cast<std::size_t>(rank)];
+  }
+  bool is_unharmed(const Process& each) const { return each.is_judged() && !each.is_missed; }
+  bool uses(const Process& each, int number) const {
+    return std::any_of(each.places.begin(), each.places.end(), [&](const Process::Place& place) {
+      return place.job == number && place.is_used;
+    });
+  }
+  void accuse(const std::string& what) {
+    if (wrong_.empty()) wrong_ = what;
+  }
+
+  // Somebody is not run for longer than others wait for it to meet them.
+  static bool sleeps(const Case& c) {
+    return std::any_of(c.faults.begin(), c.faults.end(), [&](const Fault& fault) {
+      const bool stops = fault.kind == Fault::Kind::kPause || fault.kind == Fault::Kind::kStop;
+      return stops && fault.lasts > c.growing.timeout;
+    });
+  }
+
+  // All members of the communicator that grew use the new job, in which ranks are as they are to
+  // be.
+  void judge_members(const Process& its, const Process::Growth& growth) {
+    std::vector<int> members;
+    for (const Rank rank : growth.members) members.push_back(process_of(growth.job, rank));
+    for (const int each : members) {
+      if (is_unharmed(process(each)) && !uses(process(each), growth.new_job)) {
+        return accuse(fmt::format("process {} uses job {}, and {}, a member as well, does not",
+                                  its.number, growth.new_job, each));
+      }
+    }
+    const std::vector<int>& ranks = job(growth.new_job).processes;
+    const auto place_in_group = [&](int each) {
+      return std::find(members.begin(), members.end(), each) - members.begin();
+    };
+    const auto is_in_order = [&](int a, int b) {
+      const int key_a = process(a).key, key_b = process(b).key;
+      return key_a == key_b
+                 ? place_in_group(a) < place_in_group(b) || place_in_group(b) == std::ssize(members)
+                 : key_a < key_b;
+    };
+    for (std::size_t i = 1; i < ranks.size(); ++i) {
+      if (!is_in_order(ranks[i - 1], ranks[i])) {
+        accuse(fmt::format("ranks {} and {} of job {} are not in the order of their keys", i - 1, i,
+                           growth.new_job));
+      }
+    }
+    const std::set<int> different(ranks.begin(), ranks.end());
+    if (different.size() != ranks.size()) accuse("a process is two ranks");
+    for (const int each : members) {
+      if (!different.contains(each)) accuse("a member is missing in the new job");
+    }
+    const bool all_live = !sleeps_ && std::all_of(ranks.begin(), ranks.end(), [&](int each) {
+      return is_unharmed(process(each));
+    });
+    for (const int each : ranks) {
+      if (all_live && !uses(process(each), growth.new_job)) {
+        accuse(fmt::format("newcomer {} is in job {} and does not use it", each, growth.new_job));
+      }
+    }
+  }
+
+  // Nobody is named that has done nothing. By a vote that fails a member only says what it saw.
+  void judge_failures(const Process& its, const Process::Place& place) {
+    for (const SimulatedRank::Seen& seen : rank_at(place).failures()) {
+      if (seen.failure.code() == ErrorCode::kAborted) continue;
+      const Rank named = seen.failure.rank();
+      const bool is_true =
+          named < 0 ? !c_.faults.empty() : !is_unharmed(process(process_of(place.job, named)));
+      // Who gives up a job that the others use has hung up.
+      const bool may_have_given_up = sleeps_ && place.job > 0;
+      if (is_true || may_have_given_up || its.is_missed) continue;
+      accuse(fmt::format("process {} blames rank {} of job {}, process {}, which did nothing: {}",
+                         its.number, named, place.job,
+                         named < 0 ? -1 : process_of(place.job, named), seen.failure.message()));
+    }
+  }
+
+  // Where nothing strikes while they grow, and there is time enough, all that come are taken in.
+  void judge_liveness() {
+    const bool strikes = std::any_of(c_.faults.begin(), c_.faults.end(),
+                                     [](const Fault& fault) { return fault.is_in_growth; });
+    const bool waits = c_.growing.wait >= std::chrono::seconds(3) + 20 * store_delay();
+    if (strikes || !is_store_quick() || !waits) return;
+    for (const auto& newcomer : processes_) {
+      if (!newcomer->is_newcomer || !newcomer->places.empty() || !is_unharmed(*newcomer)) continue;
+      for (const auto& each : processes_) {
+        if (each->places.empty() || each->has_enough || !is_unharmed(*each)) continue;
+        if (rank_at(each->places[each->current]).is_refused()) return;
+        return accuse(fmt::format("newcomer {} waits in vain, and process {} for more",
+                                  newcomer->number, each->number));
+      }
+    }
+  }
+
+  // Where nobody fails at all, no growth does.
+  void judge_failed_growths() {
+    if (!c_.faults.empty() || !is_store_quick()) return;
+    for (const auto& each : processes_) {
+      for (const Process::Growth& growth : each->growths) {
+        if (!growth.why.ok()) accuse("growth failed: " + growth.why.message());
+      }
+    }
+  }
+
+  // Whoever dies costs the members no more than is said in docs/rendezvous.md.
+  void judge_time() {
+    const bool only_dies = std::all_of(c_.faults.begin(), c_.faults.end(), [](const Fault& fault) {
+      return fault.kind == Fault::Kind::kCrash;
+    });
+    if (!only_dies || c_.growing.store.late_one_in > 0) return;
+    const Duration most = c_.growing.wait + rendezvous::kAnswerTime + c_.growing.timeout +
+                          kOfCalls + 100 * store_delay();
+    for (const auto& each : processes_) {
+      for (const Process::Growth& growth : each->growths) {
+        if (!each->is_judged() || growth.took <= most) continue;
+        accuse(fmt::format("process {} has grown for {:.3f} s, which may take {:.3f}", each->number,
+                           std::chrono::duration<double>(growth.took).count(),
+                           std::chrono::duration<double>(most).count()));
+      }
+    }
+  }
+
+  // Who is in, or has given up, is crossed out.
+  void judge_list() {
+    const bool all_could = std::all_of(processes_.begin(), processes_.end(), [&](const auto& each) {
+      return is_unharmed(*each) || !each->has_begun_growth;
+    });
+    if (!all_could) return;
+    for (const std::string& entry : listed_) {
+      if (entry != "-") accuse("'" + entry + "' is on the list in the end");
+    }
+  }
+
+  bool is_store_quick() const { return 20 * store_delay() < c_.growing.timeout; }
+  Duration store_delay() const {
+    const StoreDelays& store = c_.growing.store;
+    return store.late_one_in > 0 ? std::max(store.most, store.late) : store.most;
+  }
+  const SimulatedRank& rank_at(const Process::Place& place) const {
+    return *job(place.job).ranks[static_cast<std::size_t>(place.rank)];
+  }
+
+  const Case& c_;
+  const Jobs& jobs_;
+  const Processes& processes_;
+  const std::vector<std::string>& listed_;
+  const bool sleeps_;
+  std::string wrong_;
+};
+
+}  // namespace
+
+std::string judge_growth(const Case& c, const Jobs& jobs, const Processes& processes,
+                         const std::vector<std::string>& listed) {
+  return GrowthJudge(c, jobs, processes, listed).judge();
+}
+
+}  // namespace unisono::sim

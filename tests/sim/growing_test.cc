@@ -1,0 +1,95 @@
+// That simulated jobs grow, whoever dies at which step, and that newcomers are let in.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/sim/search.h"
+
+namespace unisono::sim {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::IsEmpty;
+
+// Three ranks that call barriers, of which the last one dies, and so many newcomers at once.
+Case case_of_three(std::size_t newcomers) {
+  Case c = make_case(7, {.ranks_min = 3, .ranks_max = 3, .with_faults = false, .grows = true});
+  Operation barrier;
+  barrier.what.options.algorithm = "dissemination";
+  c.operations = {barrier, barrier};
+  c.network = Network{.delay_min = microseconds(100), .delay_max = microseconds(400)};
+  c.faults = {{.kind = Fault::Kind::kCrash, .rank = 2}};
+  c.growing = {.target = 2 + static_cast<int>(newcomers),
+               .keys = {0, 1, 2},
+               .newcomers = std::vector(newcomers, Growing::Newcomer{seconds(1), 2}),
+               .wait = seconds(4),
+               .timeout = seconds(2),
+               .store = {.most = milliseconds(1)}};
+  return c;
+}
+
+TEST(Growing, RunsASeedTheSameWayEachTime) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const Case c = make_case(seed, {.grows = true});
+    const Outcome once = run(c), again = run(c);
+    EXPECT_EQ(once.steps, again.steps) << "seed " << seed;
+    EXPECT_EQ(once.took, again.took) << "seed " << seed;
+    EXPECT_EQ(once.ranks_grown, again.ranks_grown) << "seed " << seed;
+  }
+}
+
+TEST(Growing, PutsOneInThePlaceOfWhoDied) {
+  const Case c = case_of_three(1);
+  const Outcome outcome = run(c);
+  EXPECT_THAT(outcome.wrong, IsEmpty());
+  EXPECT_EQ(outcome.ranks_shrunk, 2);
+  EXPECT_EQ(outcome.ranks_grown, 3);
+}
+
+// In most of these they find one place free at the same moment.
+TEST(Growing, TakesInAllThatComeInOneMoment) {
+  Case c = case_of_three(3);
+  for (c.seed = 1; c.seed <= 40; ++c.seed) {
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty()) << "seed " << c.seed;
+    EXPECT_EQ(outcome.ranks_grown, 5) << "seed " << c.seed;
+  }
+}
+
+// The first steps are some tenths of a millisecond long, the last ones seconds.
+Duration time_of_step(int step) { return step * step * microseconds(120); }
+
+TEST(Growing, LetsAnotherOneInWhereANewcomerDies) {
+  for (int step = 0; step < 100; ++step) {
+    Case c = case_of_three(2);
+    c.growing.target = 3;
+    c.growing.newcomers[1].starts = seconds(6);
+    c.faults.push_back({.kind = Fault::Kind::kCrash,
+                        .rank = 0,
+                        .at = time_of_step(step),
+                        .is_of_newcomer = true,
+                        .is_in_growth = true});
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty()) << "step " << step;
+    EXPECT_GE(outcome.ranks_grown, 3) << "step " << step;
+  }
+}
+
+TEST(Growing, LetsNewcomersInWhicheverMemberDies) {
+  for (const Rank victim : {0, 1}) {
+    for (int step = 0; step < 100; ++step) {
+      Case c = case_of_three(2);
+      c.faults.push_back({.kind = Fault::Kind::kCrash,
+                          .rank = victim,
+                          .at = time_of_step(step),
+                          .is_in_growth = true});
+      const Outcome outcome = run(c);
+      EXPECT_THAT(outcome.wrong, IsEmpty()) << "rank " << victim << ", step " << step;
+      EXPECT_GE(outcome.ranks_grown, 3) << "rank " << victim << ", step " << step;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace unisono::sim

@@ -1,0 +1,67 @@
+// The list of newcomers as a group reads it, where something changes in the store between two
+// looks.
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "rendezvous/wait_list.h"
+#include "tests/support/map_store.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::SizeIs;
+
+const std::string kList = "unisono/grow/group/";
+const std::string kFirst(32, 'a'), kSecond(32, 'b');
+
+std::string entry_of(const std::string& newcomer) { return "1 " + newcomer + " 0"; }
+
+// Newcomers answer each question at once.
+class AnsweringStore final : public Store {
+ public:
+  /// Before it is looked at this place.
+  void before_look_at(int place, std::function<void()> what) {
+    place_ = kList + "place/" + std::to_string(place);
+    what_ = std::move(what);
+  }
+  void set(std::string_view key, std::string_view value) override {
+    values_.set(key, value);
+    const std::size_t question = key.rfind("/question");
+    if (question == std::string_view::npos) return;
+    const std::string newcomer(key.substr(0, question));
+    values_.set(newcomer + "/" + std::string(value), "here");
+  }
+  std::string get(std::string_view key, milliseconds timeout) override {
+    if (key == place_) std::exchange(what_, [] {})();
+    return values_.get(key, timeout);
+  }
+
+ private:
+  test::MapStore values_;
+  std::string place_;
+  std::function<void()> what_ = [] {};
+};
+
+// Both have found place 0 free, and the group sees the first one there in the meantime.
+TEST(WaitList, FindsANewcomerOnceThatHasLostItsPlace) {
+  AnsweringStore store;
+  store.set(kList + "place/0", entry_of(kFirst));
+  store.before_look_at(1, [&] {
+    store.set(kList + "place/0", entry_of(kSecond));
+    store.set(kList + "place/1", entry_of(kFirst));
+  });
+  WaitList list(store, "group", std::string(32, 'c'));
+  const auto found =
+      list.find({.at_least = 1, .at_most = 2, .deadline = {}}, [] { return Status(); });
+  ASSERT_TRUE(found);
+  ASSERT_THAT(*found, SizeIs(1));
+  EXPECT_EQ(found->front().handle, kFirst);
+  EXPECT_EQ(found->front().place, 1);
+}
+
+}  // namespace
+}  // namespace unisono::rendezvous
