@@ -174,6 +174,10 @@ void AccessTrials::decide(Class number) {
   state.is_in_long_rows = !ends;
   state.ways = ends ? plan.all_ways() : contenders;
   state.next_change = ends ? plan.calls_until_next : plan.calls_until_long;
+  // Times of long rows are compared with one another alone.
+  for (std::size_t way = 0; !ends && way < state.least.size(); ++way) {
+    if ((contenders >> way & 1u) == 0) state.least[way] = 0;
+  }
   state.calls = state.trials = 0;
 }
 

@@ -18,9 +18,14 @@ std::size_t choose_chunk_bytes(std::size_t total, std::size_t most) {
   return std::clamp(quarter, kChunkBytesMin, most);
 }
 
-// So that a merged part fits behind the chunk.
-std::size_t chunk_bytes_max(std::size_t parts) {
-  return parts * (shm::kWindowSlotBytes / (parts + 1) / shm::kLineBytes * shm::kLineBytes);
+// A merged part fits behind such a chunk, and all chunks are about as long: not the last one alone
+// a few lines.
+std::size_t choose_chunk_in_levels(std::size_t total, std::size_t parts) {
+  const std::size_t granule = parts * shm::kLineBytes;
+  const std::size_t most = shm::kWindowSlotBytes / (parts + 1) / shm::kLineBytes * granule;
+  const std::uint64_t chunks =
+      std::max<std::uint64_t>(1, chunks_of(total, choose_chunk_bytes(total, most)));
+  return std::max(granule, shm::round_up((total + chunks - 1) / chunks, granule));
 }
 
 }  // namespace
@@ -39,8 +44,8 @@ Status CombineCall::plan(Offer* offer) {
   }
   const std::size_t total = transfer_.input_bytes;
   const auto parts = static_cast<std::size_t>(domain_.size());
-  chunk_bytes_ =
-      choose_chunk_bytes(total, is_in_levels() ? chunk_bytes_max(parts) : shm::kWindowSlotBytes);
+  chunk_bytes_ = is_in_levels() ? choose_chunk_in_levels(total, parts)
+                                : choose_chunk_bytes(total, shm::kWindowSlotBytes);
   chunks_ = chunks_of(total, chunk_bytes_);
   filled_ = combined_ = merged_ = taken_ = 0;
   reads_by_copies_ = false;

@@ -11,6 +11,7 @@ constexpr std::size_t kRootedPieceBytes = std::size_t{64} << 10;
 // Of a window, where one side writes and the other reads. A line that the reader has read a while
 // ago is written faster than one that it has just read.
 constexpr std::size_t kRotatedBytes = std::size_t{512} << 10;
+static_assert(kRotatedBytes <= shm::kWindowSlots * shm::kWindowSlotBytes);
 
 /// A reader's block in the table of a cell.
 struct TableEntry {

@@ -57,7 +57,7 @@ class ExchangeCall final : public LargeCall {
 
   std::size_t unit_ = 0;              // bytes of a block that one round moves
   std::size_t single_copy_unit_ = 0;  // a multiple: one system call's
-  std::size_t place_in_slot_ = 0;     // of this call's chunks
+  std::size_t place_in_slot_ = 0;     // where this call's chunks lie in theirs
   std::uint64_t fill_chunks_ = 0, filled_ = 0;
   std::uint64_t rounds_ = 0, round_ = 0;
   int taken_in_round_ = 0;  // sources, counted from the one after this rank

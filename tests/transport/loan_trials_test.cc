@@ -238,20 +238,24 @@ TEST(MessageTimer, TellsOnceWhatPassesItIsSentToo) {
     timer.begin(frame_of(number, bytes), false);
     timer.end(frame_of(number, bytes));
   };
-  timer.begin_sending();
+  timer.begin_sending(frame_of(9, bytes));
   receive(1);
   EXPECT_EQ(word, 0u);
   timer.end_sending();
   EXPECT_EQ(word >> 32, 1u);
-  timer.begin_sending();
+  timer.begin_sending(frame_of(9, bytes));
   receive(2);
   EXPECT_EQ(word >> 32, 1u);
   receive(3);
   EXPECT_EQ(word >> 32, 2u) << "the next one has come before that";
   timer.end_sending();
   EXPECT_EQ(word >> 32, 3u);
+  timer.begin_sending(frame_of(9, 4 * bytes));
+  receive(4);
+  EXPECT_EQ(word >> 32, 4u) << "what passes it is of another size";
+  timer.end_sending();
   const std::uint64_t last = word;
-  timer.begin_sending();
+  timer.begin_sending(frame_of(9, bytes));
   timer.end_sending();
   EXPECT_EQ(word, last);
 }

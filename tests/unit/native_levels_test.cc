@@ -347,7 +347,7 @@ TEST(NativeInLevels, DomainsCrossOnceAndNotOncePerRank) {
 
 // Rank 3 of 2 x 2 begins first, and does not go on until the others wait: its domain for its part,
 // its counterpart, rank 1, for its partial, and rank 0 for rank 1.
-TEST(NativeInLevels, WhoDoesNotGoOnIsWaitedForAndARaiseEndsAllCalls) {
+void wait_and_raise(AccessPath access) {
   std::atomic<int> begun{0}, waiting{0}, ended{0};
   const auto body = [&](TestRank& rank) {
     const auto reduction = compute::Reduction::make(DataType::kInt32, ops::sum, rank.size);
@@ -366,6 +366,7 @@ TEST(NativeInLevels, WhoDoesNotGoOnIsWaitedForAndARaiseEndsAllCalls) {
       while (waiting.load() < 3) std::this_thread::yield();
       rank.group->raise(ErrorCode::kAborted, 3);
       rank.group->await_readers();
+      in = {};  // nobody reads it any more
       ++ended;
       while (ended.load() < rank.size) std::this_thread::yield();
       operation.fail(Status(ErrorCode::kAborted, "over", 3));
@@ -385,7 +386,11 @@ TEST(NativeInLevels, WhoDoesNotGoOnIsWaitedForAndARaiseEndsAllCalls) {
     ++ended;
     while (ended.load() < rank.size) std::this_thread::yield();
   };
-  EXPECT_THAT(run_threads(4, options_of({2, 2}, AccessPath::kWindow), body), IsEmpty());
+  EXPECT_THAT(run_threads(4, options_of({2, 2}, access), body), IsEmpty());
+}
+
+TEST(NativeInLevels, WhoDoesNotGoOnIsWaitedForAndARaiseEndsAllCalls) {
+  for (const AccessPath access : {AccessPath::kWindow, AccessPath::kMapped}) wait_and_raise(access);
 }
 
 // Rank 3 does not come at all.

@@ -78,6 +78,7 @@ std::string explain_levels(const Config& config, int ranks) {
     places[static_cast<std::size_t>(rank)] = topology::place_of(*processors, cores);
   }
   const native::Levels levels = native::levels_of(places, config.levels);
+  const bool is_exact = config.order == Order::kExact;
   const std::string setting = "UNISONO_LEVELS=" + text_of(config.levels);
   if (levels.domain_ranks == 0) {
     return "where it is long it goes in one level: the ranks, bound as `unisono run` binds them, "
@@ -85,9 +86,10 @@ std::string explain_levels(const Config& config, int ranks) {
            setting + ")";
   }
   const bool is_counted = levels.by == LevelsBy::kCount;
-  return fmt::format("where it is long it goes in two levels: {} domains of {} ranks, {}{} ({})",
+  return fmt::format("where it is long it goes in two levels: {} domains of {} ranks, {}{}{} ({})",
                      ranks / levels.domain_ranks, levels.domain_ranks, name_of_domains(levels.by),
-                     is_counted ? "" : ", if they are bound as `unisono run` binds them", setting);
+                     is_counted ? "" : ", if they are bound as `unisono run` binds them",
+                     is_exact ? "; sums in the exact order in one" : "", setting);
 }
 
 }  // namespace unisono::info

@@ -112,7 +112,7 @@ bool LoanTrials::decide(State& state) const {
 }
 
 void MessageTimer::begin_message(const FrameHeader& header, bool is_lent) {
-  if (held_bytes_ != 0) tell_held();
+  if (held_bytes_ != 0) tell_held(ended_);
   ReceivedMessages::OfSize& received =
       received_.of_size[static_cast<std::size_t>(size_of_message(header.total_bytes))];
   ++received.count;
@@ -129,9 +129,9 @@ TimePoint MessageTimer::granted_at(std::uint64_t number) const {
   return grants_[grant_count_ % grants_.size()].at;
 }
 
-void MessageTimer::tell_held() {
+void MessageTimer::tell_held(TimePoint end) {
   const std::uint64_t bytes = std::exchange(held_bytes_, 0);
-  const std::uint64_t time = time_of_a_mib(bytes, Clock::now() - began_);
+  const std::uint64_t time = time_of_a_mib(bytes, end - began_);
   std::uint64_t& told = told_->of_size[size_of_message(bytes)];
   std::atomic_ref<std::uint64_t>(told).store(number_ << 32 | time, std::memory_order_relaxed);
 }

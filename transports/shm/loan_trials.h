@@ -7,11 +7,11 @@
 // has left what it learned (trial_memory.h) they begin with that, and try after a quarter of those.
 //
 // The reader times every message of such a size, from its grant, or the end of the message before,
-// to its last byte, or until what it sends itself meanwhile is sent: of two messages that pass each
-// other one may be quick at the other's cost. It tells the writer in the ring's first control line
-// what the last one took. The writer knows which way it went. A way's time is the median of a row,
-// in its better row. The first messages of a row find what the other way has left in the caches
-// and do not count.
+// to its last byte, or until a message of such a size that it sends itself is sent, if that is
+// before the next one comes: of two that pass each other one may be quick at the other's cost. It
+// tells the writer in the ring's first control line what the last one took. The writer knows which
+// way it went. A way's time is the median of a row, in its better row. The first messages of a row
+// find what the other way has left in the caches and do not count.
 //
 // Of two messages that pass each other one through the ring and one lent is worse than either for
 // both. So of two ranks that exchange messages of one size the one of the lower number decides, and
@@ -42,7 +42,8 @@ inline int size_of_message(std::uint64_t bytes) {
 /// Times in a row, and rows: through the ring and lent in turn.
 inline constexpr std::uint32_t kRowTimes = 4;
 inline constexpr std::uint32_t kRows = 4;
-/// Once more of each way, so many messages later; the first ones do not count.
+/// The row that is tried of each way once more, so many messages later; its first times do not
+/// count.
 inline constexpr std::uint32_t kLongRowTimes = 12;
 inline constexpr std::uint32_t kCountedOfLongRow = 5;
 inline constexpr std::uint32_t kMessagesUntilLong = 50;
@@ -133,14 +134,16 @@ class MessageTimer {
     if (!is_tried(header) || !is_last || header.sequence != number_) return;
     ended_ = Clock::now();
     held_bytes_ = header.total_bytes;
-    if (!is_sending_) tell_held();
+    if (sending_size_ != size_of_message(held_bytes_)) tell_held(ended_);
   }
   const ReceivedMessages& received() const { return received_; }
   /// A frame of this rank's to the same peer is under way, or no longer is.
-  void begin_sending() { is_sending_ = true; }
+  void begin_sending(const FrameHeader& header) {
+    sending_size_ = is_tried(header) ? size_of_message(header.total_bytes) : kNoSize;
+  }
   void end_sending() {
-    is_sending_ = false;
-    if (held_bytes_ != 0) tell_held();
+    sending_size_ = kNoSize;
+    if (held_bytes_ != 0) tell_held(Clock::now());
   }
 
  private:
@@ -154,7 +157,7 @@ class MessageTimer {
   }
   void begin_message(const FrameHeader& header, bool is_lent);
   TimePoint granted_at(std::uint64_t number) const;
-  void tell_held();
+  void tell_held(TimePoint end);
 
   MessageTimes* told_;
   ReceivedMessages received_;
@@ -163,7 +166,8 @@ class MessageTimer {
   std::uint64_t number_ = 0;  // of the message that is read
   TimePoint began_{};
   TimePoint ended_{};  // the one before
-  bool is_sending_ = false;
+  static constexpr int kNoSize = -1;
+  int sending_size_ = kNoSize;  // of the message to the peer that is under way
   // Of the message that is here, but not told of yet; 0: none.
   std::uint64_t held_bytes_ = 0;
 };

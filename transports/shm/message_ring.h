@@ -192,7 +192,7 @@ class RingReceiver {
   void grant(const FrameHeader& header) { timer_.grant(header); }
   const ReceivedMessages& received() const { return timer_.received(); }
   /// A frame to the same peer is under way, or no longer is: times of messages count it.
-  void begin_sending() { timer_.begin_sending(); }
+  void begin_sending(const FrameHeader& header) { timer_.begin_sending(header); }
   void end_sending() { timer_.end_sending(); }
   /// After kEnd: ok for a goodbye after all frames.
   const Status& end() const { return end_; }

@@ -163,6 +163,14 @@ Status Mapping::reserve(std::size_t offset, std::size_t bytes) const {
   return reserve_pages(fd_.get(), offset, bytes);
 }
 
+void Mapping::populate(std::size_t offset, std::size_t bytes) const {
+#ifdef MADV_POPULATE_WRITE
+  madvise(base_ + offset, bytes, MADV_POPULATE_WRITE);
+#else
+  static_cast<void>(offset), static_cast<void>(bytes);
+#endif
+}
+
 void Mapping::punch(std::size_t offset, std::size_t bytes) const {
   fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
             static_cast<off_t>(bytes));

@@ -2,7 +2,8 @@
 // A process maps each memfd once and holds one descriptor of it, however many of its threads are
 // ranks.
 //
-// Thread rule: Mapping is immutable after it is made; reserve() and punch() from any thread.
+// Thread rule: Mapping is immutable after it is made; reserve(), populate() and punch() from any
+// thread.
 #pragma once
 
 #include <algorithm>
@@ -50,6 +51,9 @@ class Mapping {
 
   /// reserve_pages() of this memory.
   Status reserve(std::size_t offset, std::size_t bytes) const;
+  /// Maps pages that are reserved, so that no access of this process faults. Where the system
+  /// cannot, nothing is lost but time.
+  void populate(std::size_t offset, std::size_t bytes) const;
   /// Gives the pages of a range back; they read as zero afterwards.
   void punch(std::size_t offset, std::size_t bytes) const;
 
@@ -213,6 +217,6 @@ struct SegmentLayout {
 };
 
 /// Another one for every change of what lies where.
-inline constexpr std::uint64_t kSegmentMagic = 0x33'6f6e'6f73'696e'75;  // "unisono3"
+inline constexpr std::uint64_t kSegmentMagic = 0x34'6f6e'6f73'696e'75;  // "unisono4"
 
 }  // namespace unisono::shm

@@ -64,7 +64,10 @@ Status SegmentGroup::reserve_windows() {
   if (windows_reserved_) return {};
   const std::byte* const first = window(takes_turns() ? 0 : self_);
   const auto offset = static_cast<std::size_t>(first - shared_->segment->base());
-  UNISONO_TRY(shared_->segment->reserve(offset, (takes_turns() ? 2 : 1) * kWindowBytes));
+  const std::size_t bytes = (takes_turns() ? 2 : 1) * kWindowBytes;
+  UNISONO_TRY(shared_->segment->reserve(offset, bytes));
+  // Else the first trials of paths would time first accesses.
+  shared_->segment->populate(offset, bytes);
   windows_reserved_ = true;
   return {};
 }

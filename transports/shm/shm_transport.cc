@@ -66,7 +66,7 @@ PostResult ShmTransport::Link::post_send(const FrameHeader& header,
     case RingSender::Pushed::kPart:
       pending_ = true;
       pending_token_ = token;
-      receiver_.begin_sending();
+      receiver_.begin_sending(header);
       return PostResult::kPending;
     case RingSender::Pushed::kBroken:
       break;

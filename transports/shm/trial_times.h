@@ -36,13 +36,16 @@ inline bool is_clearly_less(std::uint64_t time, std::uint64_t other) {
 inline bool is_far_behind(std::uint64_t time, std::uint64_t least) { return time > least * 3 / 2; }
 
 /// The way of the least time, or the first where none is clearly less than that one's. A way that
-/// was not tried is none.
+/// was not tried is none; 0 where none was.
 template <std::size_t kWays>
 std::size_t fastest_way(const std::array<std::uint32_t, kWays>& times) {
-  std::size_t best = 0;
-  for (std::size_t way = 1; way < kWays; ++way) {
+  std::size_t first = 0;
+  while (first + 1 < kWays && times[first] == 0) ++first;
+  if (times[first] == 0) return 0;
+  std::size_t best = first;
+  for (std::size_t way = first + 1; way < kWays; ++way) {
     const std::uint32_t time = times[way];
-    if (time != 0 && time < times[best] && is_clearly_less(time, times[0])) best = way;
+    if (time != 0 && time < times[best] && is_clearly_less(time, times[first])) best = way;
   }
   return best;
 }
