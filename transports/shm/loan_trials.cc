@@ -121,6 +121,11 @@ void MessageTimer::begin_message(const FrameHeader& header, bool is_lent) {
   began_ = std::max(granted_at(number_), ended_);
 }
 
+void MessageTimer::end_sent_message() {
+  sending_size_ = kNoSize;
+  if (held_bytes_ != 0) tell_held(Clock::now());
+}
+
 // Of one that is not among them the oldest of them: it was asked for before that.
 TimePoint MessageTimer::granted_at(std::uint64_t number) const {
   for (const Grant& grant : grants_) {

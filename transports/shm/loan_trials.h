@@ -25,6 +25,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/trial_facts.h"
@@ -130,20 +131,20 @@ class MessageTimer {
   }
   /// A frame has been read.
   void end(const FrameHeader& header) {
-    const bool is_last = header.offset + header.payload_bytes == header.total_bytes;
-    if (!is_tried(header) || !is_last || header.sequence != number_) return;
+    if (!is_tried(header) || !is_last_of(header) || header.sequence != number_) return;
     ended_ = Clock::now();
     held_bytes_ = header.total_bytes;
     if (sending_size_ != size_of_message(held_bytes_)) tell_held(ended_);
   }
   const ReceivedMessages& received() const { return received_; }
-  /// A frame of this rank's to the same peer is under way, or no longer is.
+  /// A frame of this rank's to the same peer is under way; it is the only one.
   void begin_sending(const FrameHeader& header) {
-    sending_size_ = is_tried(header) ? size_of_message(header.total_bytes) : kNoSize;
+    ends_message_ = is_tried(header) && is_last_of(header);
+    if (is_tried(header)) sending_size_ = size_of_message(header.total_bytes);
   }
+  /// It has been sent.
   void end_sending() {
-    sending_size_ = kNoSize;
-    if (held_bytes_ != 0) tell_held(Clock::now());
+    if (std::exchange(ends_message_, false)) end_sent_message();
   }
 
  private:
@@ -155,7 +156,11 @@ class MessageTimer {
     return header.total_bytes >= kTriedMessageMin && header.kind == FrameKind::kData &&
            header.frame_class == FrameClass::kPointToPoint;
   }
+  static bool is_last_of(const FrameHeader& header) {
+    return header.offset + header.payload_bytes == header.total_bytes;
+  }
   void begin_message(const FrameHeader& header, bool is_lent);
+  void end_sent_message();
   TimePoint granted_at(std::uint64_t number) const;
   void tell_held(TimePoint end);
 
@@ -168,6 +173,7 @@ class MessageTimer {
   TimePoint ended_{};  // the one before
   static constexpr int kNoSize = -1;
   int sending_size_ = kNoSize;  // of the message to the peer that is under way
+  bool ends_message_ = false;   // the frame of it that is
   // Of the message that is here, but not told of yet; 0: none.
   std::uint64_t held_bytes_ = 0;
 };

@@ -191,7 +191,7 @@ class RingReceiver {
   /// This rank asks for a message by a kGrant.
   void grant(const FrameHeader& header) { timer_.grant(header); }
   const ReceivedMessages& received() const { return timer_.received(); }
-  /// A frame to the same peer is under way, or no longer is: times of messages count it.
+  /// A frame to the same peer is under way, or has been sent: times of messages count it.
   void begin_sending(const FrameHeader& header) { timer_.begin_sending(header); }
   void end_sending() { timer_.end_sending(); }
   /// After kEnd: ok for a goodbye after all frames.

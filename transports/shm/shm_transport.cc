@@ -58,15 +58,16 @@ PostResult ShmTransport::Link::post_send(const FrameHeader& header,
   if (closed_ || failed_) return PostResult::kDone;
   if (sender_->writing()) return PostResult::kFull;
   if (header.kind == FrameKind::kGrant) receiver_.grant(header);
+  receiver_.begin_sending(header);
   switch (push(header, payload)) {
     case RingSender::Pushed::kWhole:
+      receiver_.end_sending();
       return PostResult::kDone;
     case RingSender::Pushed::kNothing:
       return PostResult::kFull;
     case RingSender::Pushed::kPart:
       pending_ = true;
       pending_token_ = token;
-      receiver_.begin_sending(header);
       return PostResult::kPending;
     case RingSender::Pushed::kBroken:
       break;
@@ -78,7 +79,6 @@ PostResult ShmTransport::Link::post_send(const FrameHeader& header,
 void ShmTransport::Link::cancel(std::uint64_t token) {
   if (!pending_ || pending_token_ != token) return;
   pending_ = false;
-  receiver_.end_sending();
   sender_->detach();
 }
 
@@ -137,8 +137,8 @@ bool ShmTransport::Link::poll_receive(FrameSink& sink) {
 // The state is changed before each call of the sink: the sink may post at once.
 void ShmTransport::Link::return_pending(FrameSink& sink) {
   if (!std::exchange(pending_, false)) return;
+  receiver_.end_sending();
   sink.sent(peer_, pending_token_);
-  if (!pending_) receiver_.end_sending();
 }
 
 void ShmTransport::Link::end_lending() {
