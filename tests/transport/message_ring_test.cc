@@ -190,7 +190,9 @@ TEST(LentFrame, IsReadInPlace) {
   LendingRing ring;
   for (std::uint64_t sequence = 0; sequence < 100; ++sequence) {
     const Frame lent = make_frame(2 * sequence, 20'000 + 31 * sequence);
+    EXPECT_FALSE(ring.receiver.is_lent_next());
     ASSERT_EQ(ring.lend(lent), Pushed::kPart);
+    EXPECT_TRUE(ring.receiver.is_lent_next());
     EXPECT_TRUE(ring.sender.writing());
     EXPECT_EQ(ring.sender.resume(), Pushed::kPart) << "nobody has read it";
     EXPECT_EQ(ring.receiver.take(ring.recorder), Took::kRecord);

@@ -293,6 +293,12 @@ RingReceiver::Took RingReceiver::take(FrameSink& sink) {
   return rest_bytes_ == 0 ? take_first(word, sink) : take_continuation(word, sink);
 }
 
+bool RingReceiver::is_lent_next() const {
+  if (rest_bytes_ > 0 || loan_ != nullptr) return false;
+  const std::uint32_t word = first_word(ring_.line(position_)).load(std::memory_order_relaxed);
+  return (word & kPublished) != 0 && (word & kLent) != 0;
+}
+
 // A word with other flags, or of another length, is that of a record which take() has to explain.
 TakeResult RingReceiver::take_awaited(const AwaitedMessage& awaited) {
   // Acquire pairs with RingSender::publish.

@@ -186,6 +186,8 @@ class RingReceiver {
 
   /// Hands one record to the sink, if there is one.
   Took take(FrameSink& sink);
+  /// Whether the next record is a lent frame that take() begins to copy.
+  bool is_lent_next() const;
   /// See Endpoint::take_awaited().
   TakeResult take_awaited(const AwaitedMessage& awaited);
   /// This rank asks for a message by a kGrant.
