@@ -104,6 +104,7 @@ struct Lie {
   const char* words;
 };
 
+  ErrorCode code = ErrorCode::kProtocol;
 class HostileHelloWith : public testing::TestWithParam<Lie> {};
 INSTANTIATE_TEST_SUITE_P(
     Lies, HostileHelloWith,
@@ -113,7 +114,10 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"read_beyond", [](Hello& h) { h.read = 1; }, "read what was not lent"},
         Lie{"read_far_beyond", [](Hello& h) { h.read = kPositionMax; }, "read what was not lent"},
         Lie{"ring_of_another_size", [](Hello& h) { h.ring_bytes += 4096; }, "its ring has"},
-        Lie{"no_queue_pairs", [](Hello& h) { h.queue_pairs.clear(); }, "no port left"}),
+        Lie{"no_queue_pairs", [](Hello& h) { h.queue_pairs.clear(); }, "no port left",
+            ErrorCode::kUnsupported},
+        Lie{"other_sums", [](Hello& h) { h.has_sums = !h.has_sums; },
+            "UNISONO_CHECKSUM is on there and off here", ErrorCode::kMismatch}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(HostileHelloWith, EndsTheLink) {
@@ -121,8 +125,7 @@ TEST_P(HostileHelloWith, EndsTheLink) {
   Hello hello = scene.impostor.right_hello(scene.world, 0);
   GetParam().tell(hello);
   scene.impostor.say(0, encode(hello));
-  const bool lacks_port = hello.queue_pairs.empty();
-  scene.expect_end(lacks_port ? ErrorCode::kUnsupported : ErrorCode::kProtocol, GetParam().words);
+  scene.expect_end(GetParam().code, GetParam().words);
 }
 
 TEST(HostileHello, SecondOneMayNotTakeBackWhatTheFirstSaid) {

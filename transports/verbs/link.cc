@@ -1,6 +1,8 @@
 // States and epochs of one link; see link.h.
 #include "transports/verbs/link.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/log.h"
@@ -148,6 +150,7 @@ Hello Link::make_hello() const {
   hello.immediates = static_cast<std::uint32_t>(shared_.immediates);
   hello.consumed = incoming_->consumed();
   hello.read = incoming_->read_count();
+  hello.has_sums = shared_.options.checksum;
   hello.lent = outgoing_->lent_count();
   hello.sources = outgoing_->sources();
   hello.queue_pairs = queue_pairs_.ends();
@@ -172,6 +175,15 @@ void Link::message(std::string_view bytes) {
 
 void Link::on_hello(const Hello& hello) {
   if (hello.epoch < epoch_ || (hello.epoch == epoch_ && met_)) return;
+// Records of one kind are rubbish to who expects the other.
+Status Link::check_sums(const Hello& hello) const {
+  if (hello.has_sums == shared_.options.checksum) return {};
+  const auto text = [](bool has_sums) { return has_sums ? "on" : "off"; };
+  return {ErrorCode::kMismatch, fmt::format("UNISONO_CHECKSUM is {} there and {} here; all ranks "
+                                            "must share it",
+                                            text(hello.has_sums), text(shared_.options.checksum))};
+}
+
   // Both sides count one by one; only nonsense runs ahead, and the number must not run out.
   if (hello.epoch - epoch_ > kEpochsAheadMax) {
     return give_up(Status(ErrorCode::kProtocol, "its hello is of epoch " +
@@ -180,7 +192,8 @@ void Link::on_hello(const Hello& hello) {
   }
   if (hello.epoch > epoch_) begin_epoch(hello.epoch);
   if (!queue_pairs_.is_open()) return;
-  Status status = queue_pairs_.pair(self_ < peer_, hello.queue_pairs);
+  Status status = check_sums(hello);
+  if (status) status = queue_pairs_.pair(self_ < peer_, hello.queue_pairs);
   if (status) status = outgoing_->resume(hello);
   if (status) status = incoming_->resume(hello);
   if (!status) return give_up(status);
@@ -228,9 +241,9 @@ void Link::side_closed(const Status& cause) {
 // Tells the peer, too, so that both name the same reason. The link ends with the next poll.
 void Link::give_up(Status cause) {
   if (state_ == LinkState::kEnded || has_failed()) return;
-  const bool says_more = cause.code() == ErrorCode::kProtocol ||
-                         cause.code() == ErrorCode::kCorrupted ||
-                         cause.code() == ErrorCode::kUnsupported;
+  const bool says_more =
+      cause.code() == ErrorCode::kProtocol || cause.code() == ErrorCode::kCorrupted ||
+      cause.code() == ErrorCode::kMismatch || cause.code() == ErrorCode::kUnsupported;
   const ErrorCode code = says_more ? cause.code() : ErrorCode::kRankFailed;
   closing_ = true;
   cause_ = Status(code, "the verbs link to " + rank_text(peer_) + ": " + cause.message(), peer_);
