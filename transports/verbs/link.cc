@@ -78,8 +78,10 @@ PostResult Link::post_send(const FrameHeader& header, std::span<const std::byte>
   if (is_stream()) return stream_->post_send(header, payload, token);
   if (state_ == LinkState::kEnded || closing_ || peer_left_) return PostResult::kDone;
   const PostResult result = outgoing_->post(header, payload, token);
-  // Large frames come in rows: they leave with the next poll, together.
-  if (result != PostResult::kFull && payload.size() <= kWholePayloadMax) send_now();
+  // Large frames come in rows: they leave with the next poll, together, unless each takes the time
+  // of a sum, in which the peer may read the ones before.
+  const bool waits = payload.size() > kWholePayloadMax && !shared_.options.checksum;
+  if (result != PostResult::kFull && !waits) send_now();
   return result;
 }
 
@@ -148,9 +150,9 @@ Hello Link::make_hello() const {
     hello.ring_keys[rail] = ring.registration().rkey(rail);
   }
   hello.immediates = static_cast<std::uint32_t>(shared_.immediates);
+  hello.has_sums = shared_.options.checksum;
   hello.consumed = incoming_->consumed();
   hello.read = incoming_->read_count();
-  hello.has_sums = shared_.options.checksum;
   hello.lent = outgoing_->lent_count();
   hello.sources = outgoing_->sources();
   hello.queue_pairs = queue_pairs_.ends();
@@ -173,8 +175,6 @@ void Link::message(std::string_view bytes) {
   }
 }
 
-void Link::on_hello(const Hello& hello) {
-  if (hello.epoch < epoch_ || (hello.epoch == epoch_ && met_)) return;
 // Records of one kind are rubbish to who expects the other.
 Status Link::check_sums(const Hello& hello) const {
   if (hello.has_sums == shared_.options.checksum) return {};
@@ -184,6 +184,8 @@ Status Link::check_sums(const Hello& hello) const {
                                             text(hello.has_sums), text(shared_.options.checksum))};
 }
 
+void Link::on_hello(const Hello& hello) {
+  if (hello.epoch < epoch_ || (hello.epoch == epoch_ && met_)) return;
   // Both sides count one by one; only nonsense runs ahead, and the number must not run out.
   if (hello.epoch - epoch_ > kEpochsAheadMax) {
     return give_up(Status(ErrorCode::kProtocol, "its hello is of epoch " +
