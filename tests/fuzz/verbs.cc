@@ -193,9 +193,12 @@ std::vector<Bytes> summed_corpus() {
   FrameHeader skip = header_of(RecordKind::kSkip, kLine);
   skip.total_bytes = sum_of_skip(skip, 0);
   const Bytes line(kLine, std::byte{2});
+  // The last one would cross the ring's end.
   const Bytes hostile = bytes_of(skip) + line + bytes_of(header_of(RecordKind::kWhole, 20)) + line +
                         line + bytes_of(header_of(RecordKind::kLent, 20)) + line +
-                        bytes_of(header_of(RecordKind::kSkip, kRing - 8 * kLine));
+                        bytes_of(header_of(RecordKind::kSkip, kRing - 10 * kLine)) +
+                        Bytes(kRing - 10 * kLine) + bytes_of(header_of(RecordKind::kWhole, 1000)) +
+                        line;
   const Bytes as_it_is(1, std::byte{0});
   const Bytes summed(1, std::byte{1});
   return {as_it_is + few + memory,  as_it_is + all + memory, summed + few + memory,
