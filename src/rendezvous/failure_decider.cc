@@ -19,6 +19,11 @@ constexpr std::size_t kReportsMax = 64;
 // Whose whereabouts a timeout's message tells before it would be too long to read.
 constexpr std::size_t kRanksDescribedMax = 4;
 
+// Of a link whose other end sent what no rank sends, or from which it came as what no rank sent.
+bool is_nonsense(ErrorCode code) {
+  return code == ErrorCode::kProtocol || code == ErrorCode::kCorrupted;
+}
+
 std::vector<Rank> to_vector(const std::set<Rank>& ranks) { return {ranks.begin(), ranks.end()}; }
 
 }  // namespace
@@ -213,16 +218,15 @@ void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& mess
   const Rank peer = message.peer;
   if (peer == reporter) return on_violation(reporter, "a report about a link to itself");
   if (presence(peer) == Presence::kDead) return;
-  if (presence(peer) == Presence::kLeft) return tell_that_peer_left(reporter, peer);
+  if (presence(peer) == Presence::kLeft && !is_nonsense(message.code)) {
+    return tell_that_peer_left(reporter, peer);
+  }
   broken_with_[reporter].insert(peer);
   broken_with_[peer].insert(reporter);
   BrokenLink reported{now + kLinkGraceTime, reporter, peer, message.reason, message.code};
   const auto [known, is_new] = links_.try_emplace(std::minmax(reporter, peer), reported);
   // Who was sent nonsense hangs up, and the sender may be the first to complain of that.
-  const auto is_nonsense = [](const BrokenLink& link) {
-    return link.code == ErrorCode::kProtocol || link.code == ErrorCode::kCorrupted;
-  };
-  if (!is_new && is_nonsense(reported) && !is_nonsense(known->second)) {
+  if (!is_new && is_nonsense(reported.code) && !is_nonsense(known->second.code)) {
     reported.due = known->second.due;
     known->second = reported;
   }
@@ -306,15 +310,20 @@ std::vector<FailureDecider::Outgoing> FailureDecider::take(TimePoint now) {
     const BrokenLink& link = at->second;
     // A death explains the broken link and has its own decision; a reporter that left needs none.
     // Nor does the other end of one that was judged: it may see that late.
-    const bool both_here =
-        presence(link.peer) == Presence::kHere && presence(link.reporter) == Presence::kHere;
-    const bool is_open = both_here && !is_explained(link);
-    if (is_open && (link.due > now || is_awaited(link))) {
+    const bool has_left = presence(link.peer) == Presence::kLeft;
+    const bool is_open = presence(link.reporter) == Presence::kHere &&
+                         presence(link.peer) != Presence::kDead && !is_explained(link);
+    if (is_open && !has_left && (link.due > now || is_awaited(link))) {
       ++at;
       continue;
     }
-    if (is_open) broadcast(judge(link));
-    if (presence(link.peer) == Presence::kLeft) tell_that_peer_left(link.reporter, link.peer);
+    // What the peer sent before it left was wrong all the same, and others may have had more of it.
+    const bool is_told_to_all = is_open && (!has_left || is_nonsense(link.code));
+    if (is_told_to_all) {
+      broadcast(judge(link));
+    } else if (has_left) {
+      tell_that_peer_left(link.reporter, link.peer);
+    }
     at = links_.erase(at);
   }
   return std::exchange(decided_, {});

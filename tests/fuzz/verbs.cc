@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "tests/fuzz/target.h"
+#include "tests/verbs/sum_head.h"
 #include "transports/verbs/hello.h"
 #include "transports/verbs/receive_ring.h"
 #include "transports/verbs/send_ring.h"
@@ -92,8 +93,8 @@ struct AlignedFree {
   void operator()(std::byte* at) const { std::free(at); }
 };
 
-void fuzz_ring(std::span<const std::byte> input, std::optional<Rank> summed_by) {
-  Input in(input);
+// `sums_again`: whoever writes the ring knows how to sum what is looked at next.
+void fuzz_ring(Input in, std::optional<Rank> summed_by, bool sums_again) {
   const std::span<const std::byte> orders = in.take(64);
   const std::unique_ptr<std::byte, AlignedFree> memory(
       static_cast<std::byte*>(std::aligned_alloc(kLine, kRing)));
@@ -119,8 +120,19 @@ void fuzz_ring(std::span<const std::byte> input, std::optional<Rank> summed_by) 
             "more is written than there is room for");
     for (int i = 0; i < 100; ++i) {
       ReceiveRing::Record record;
+      const std::uint64_t before = ring.consumed();
+      if (sums_again) verbs::test::sum_head_at(ring_bytes, before);
       const auto got = ring.peek(&record);
-      if (!got) return;
+      if (!got) {
+        const bool is_sum = got.error().code() == ErrorCode::kCorrupted;
+        require(is_sum ? summed_by.has_value() : got.error().code() == ErrorCode::kProtocol,
+                "an undocumented error");
+        require(!sums_again || !is_sum || ring.consumed() > before,
+                "a sum that is right is refused");
+        // Behind a skip there is a head that is not summed yet.
+        if (sums_again && is_sum) continue;
+        return;
+      }
       require(ring.written() - ring.consumed() <= kRing && ring.consumed() <= ring.written(),
               "read further than written");
       if (!*got) break;
@@ -135,19 +147,27 @@ void fuzz_ring(std::span<const std::byte> input, std::optional<Rank> summed_by) 
   }
 }
 
-void fuzz_receive_ring(std::span<const std::byte> input) { fuzz_ring(input, std::nullopt); }
-void fuzz_summed_ring(std::span<const std::byte> input) { fuzz_ring(input, Rank{1}); }
+void fuzz_receive_ring(std::span<const std::byte> input) {
+  fuzz_ring(Input(input), std::nullopt, false);
+}
+void fuzz_summed_ring(std::span<const std::byte> input) {
+  Input in(input);
+  const bool sums_again = in.byte() % 2 == 1;
+  fuzz_ring(in, Rank{1}, sums_again);
+}
+
+FrameHeader header_of(RecordKind kind, std::size_t payload_bytes) {
+  FrameHeader header;
+  header.reserved = static_cast<std::uint16_t>(kind);
+  header.payload_bytes = static_cast<std::uint32_t>(payload_bytes);
+  return header;
+}
 
 std::vector<Bytes> ring_corpus() {
   // Records of 20 bytes, a lent one, a skip to the end.
-  FrameHeader whole;
-  whole.payload_bytes = 20;
-  whole.reserved = static_cast<std::uint16_t>(RecordKind::kWhole);
-  FrameHeader lent = whole;
-  lent.reserved = static_cast<std::uint16_t>(RecordKind::kLent);
-  FrameHeader skip;
-  skip.reserved = static_cast<std::uint16_t>(RecordKind::kSkip);
-  skip.payload_bytes = kRing - 5 * kLine;
+  const FrameHeader whole = header_of(RecordKind::kWhole, 20);
+  const FrameHeader lent = header_of(RecordKind::kLent, 20);
+  const FrameHeader skip = header_of(RecordKind::kSkip, kRing - 5 * kLine);
   const Bytes line(kLine, std::byte{2});
   Bytes orders(64, std::byte{2 + 4 * 2});
   Bytes all(64, std::byte{2 + 4 * 63});
@@ -158,7 +178,7 @@ std::vector<Bytes> ring_corpus() {
           Bytes{}};
 }
 
-// As a correct peer writes them.
+// As a correct peer writes them, and others that are summed as they are looked at.
 std::vector<Bytes> summed_corpus() {
   Bytes memory(kRing);
   SendRing ring(memory, true);
@@ -170,7 +190,19 @@ std::vector<Bytes> summed_corpus() {
   ring.append_lent(header, {}, 7);
   Bytes few(64, std::byte{2 + 4 * 2});
   Bytes all(64, std::byte{2 + 4 * 63});
-  return {few + memory, all + memory};
+  FrameHeader skip = header_of(RecordKind::kSkip, kLine);
+  skip.total_bytes = sum_of_skip(skip, 0);
+  const Bytes line(kLine, std::byte{2});
+  // The last one would cross the ring's end.
+  const Bytes hostile = bytes_of(skip) + line + bytes_of(header_of(RecordKind::kWhole, 20)) + line +
+                        line + bytes_of(header_of(RecordKind::kLent, 20)) + line +
+                        bytes_of(header_of(RecordKind::kSkip, kRing - 10 * kLine)) +
+                        Bytes(kRing - 10 * kLine) + bytes_of(header_of(RecordKind::kWhole, 1000)) +
+                        line;
+  const Bytes as_it_is(1, std::byte{0});
+  const Bytes summed(1, std::byte{1});
+  return {as_it_is + few + memory,  as_it_is + all + memory, summed + few + memory,
+          as_it_is + all + hostile, summed + few + hostile,  summed + all + hostile};
 }
 
 }  // namespace

@@ -107,6 +107,7 @@ class Case {
     const std::string what = describe(case_);
     rank_.check(status.ok(), what + ": " + status.message());
     if (status.ok()) verify();
+    rank_.check(gaps_intact(), what + ": wrote between the blocks of its output");
     if (input_) rank_.check(input_->guards_intact(), what + ": wrote around its input");
     if (output_) rank_.check(output_->guards_intact(), what + ": wrote around its output");
   }
@@ -169,6 +170,16 @@ class Case {
                           wanted.size() * sizeof(Element));
       if (!same_bytes(std::as_bytes(std::span(wanted)), got)) complain(at + first, got, wanted);
     }
+  }
+  /// The element behind each block of an irregular output.
+  bool gaps_intact() const {
+    for (std::size_t block = 0; block < out_.counts.size(); ++block) {
+      const std::byte* const gap =
+          output_at_ + (out_.displacements[block] + out_.counts[block]) * sizeof(Element);
+      const auto is_guard = [](std::byte byte) { return byte == kGuardByte; };
+      if (!std::all_of(gap, gap + sizeof(Element), is_guard)) return false;
+    }
+    return true;
   }
   void complain(std::size_t at, std::span<const std::byte> got, std::span<const Element> wanted) {
     complained_ = true;

@@ -473,6 +473,24 @@ TEST(FailureDecider, LinkToARankThatLeftIsToldToTheReporterAlone) {
   EXPECT_EQ(said[0].decision.code, ErrorCode::kRankLeft);
 }
 
+TEST(FailureDecider, WhatARankSentWrongBeforeItLeftIsToldToAll) {
+  for (const bool leaves_first : {false, true}) {
+    for (const ErrorCode code : {ErrorCode::kProtocol, ErrorCode::kCorrupted}) {
+      FailureDecider decider(members(4));
+      if (leaves_first) decider.on_goodbye(2);
+      decider.on_broken_link(1, {2, "two checksums", code}, kStart);
+      decider.on_goodbye(2);
+      const auto said = decider.take(kStart + milliseconds(1));
+      ASSERT_THAT(said, SizeIs(1));
+      EXPECT_EQ(said[0].target, -1);
+      EXPECT_EQ(said[0].decision.code, code);
+      EXPECT_EQ(said[0].decision.failed_rank, 2);
+      EXPECT_THAT(said[0].decision.message, HasSubstr("two checksums"));
+      EXPECT_EQ(decider.next_due(), kNever);
+    }
+  }
+}
+
 TEST(FailureDecider, NonsenseNamesItsSender) {
   FailureDecider decider(members(4));
   decider.on_broken_link(1, {1, ""}, kStart);

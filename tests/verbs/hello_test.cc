@@ -41,6 +41,7 @@ Hello a_hello() {
   hello.ring_bytes = 256 * 1024;
   hello.ring_keys = {1, 2, 0xffffffff, 4};
   hello.immediates = 512;
+  hello.has_sums = true;
   hello.consumed = (std::uint64_t{1} << 40) + 64;
   hello.read = 77;
   hello.lent = 99;
@@ -77,6 +78,7 @@ void expect_equal(const Hello& a, const Hello& b) {
   EXPECT_EQ(a.ring_bytes, b.ring_bytes);
   EXPECT_EQ(a.ring_keys, b.ring_keys);
   EXPECT_EQ(a.immediates, b.immediates);
+  EXPECT_EQ(a.has_sums, b.has_sums);
   EXPECT_EQ(a.consumed, b.consumed);
   EXPECT_EQ(a.read, b.read);
   EXPECT_EQ(a.lent, b.lent);
@@ -198,6 +200,7 @@ TEST(LinkMessage, FieldsAtTheirBoundsAreAccepted) {
       [](Hello& h) { h.ring_bytes = kRingBytesMin; },
       [](Hello& h) { h.ring_address = 1; },
       [](Hello& h) { h.immediates = 1; },
+      [](Hello& h) { h.has_sums = false; },
       [](Hello& h) { h.consumed = h.read = 0; },
       [](Hello& h) { h.lent = 3; },
       [](Hello& h) { h.lent = 0, h.sources.clear(); },
@@ -219,7 +222,8 @@ TEST(LinkMessage, FieldsAtTheirBoundsAreAccepted) {
 // Offsets of the bytes of an encoded hello that a Hello cannot express.
 constexpr std::size_t kVersionAt = 4;
 constexpr std::size_t kTypeAt = 6;
-constexpr std::size_t kSourceCountAt = 7 + 4 + 8 + 4 + 4 * kRailsMax + 4 + 3 * 8;
+constexpr std::size_t kSumsAt = 7 + 4 + 8 + 4 + 4 * kRailsMax + 4;
+constexpr std::size_t kSourceCountAt = kSumsAt + 1 + 3 * 8;
 
 TEST(LinkMessage, CountsBeyondTheirBoundsAreRefused) {
   std::string bytes = encode(a_hello());
@@ -238,6 +242,11 @@ TEST(LinkMessage, CountsBeyondTheirBoundsAreRefused) {
   ASSERT_EQ(bytes[link_layer_at], 0);
   bytes[link_layer_at] = 2;
   EXPECT_THAT(decode(bytes).status().message(), HasSubstr("link layer 2"));
+
+  bytes = encode(a_hello());
+  ASSERT_EQ(bytes[kSumsAt], 1);
+  bytes[kSumsAt] = 2;
+  EXPECT_THAT(decode(bytes).status().message(), HasSubstr("mark of checksums 2"));
 
   bytes = encode_failed(std::string(512, 'x'));
   bytes[kTypeAt + 1] = 1;  // 513 bytes of text, and they are there

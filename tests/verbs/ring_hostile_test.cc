@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <optional>
 #include <random>
+#include <string>
 
 #include "tests/verbs/ring_pair.h"
+#include "tests/verbs/sum_head.h"
 
 namespace unisono::verbs::test {
 namespace {
@@ -93,10 +96,14 @@ TEST(ReceiveRing, RecordThatChangesBetweenPeekAndPopKeepsItsSize) {
   EXPECT_EQ(record.header.sequence, 2u);
 }
 
-// What comes out of a hostile ring lies inside it, and rubbish ends with kProtocol.
+// What comes out of a hostile ring lies inside it, and rubbish ends with kProtocol: also where
+// records have checksums, which its writer makes right for whatever comes next.
 class Hostile {
  public:
-  explicit Hostile(std::size_t bytes) : memory(bytes), ring(memory.span()) {}
+  Hostile(std::size_t bytes, bool has_sums)
+      : memory(bytes),
+        ring(memory.span(), has_sums ? std::optional<Rank>(RingPair::kPeer) : std::nullopt),
+        has_sums_(has_sums) {}
 
   // Returns false once the peer was found out.
   bool announce(std::uint32_t immediate) {
@@ -110,9 +117,16 @@ class Hostile {
   bool drain() {
     while (true) {
       ReceiveRing::Record record;
+      const std::uint64_t before = ring.consumed();
+      if (has_sums_) sum_head_at(memory.span(), before);
       const Result<bool> found = ring.peek(&record);
       EXPECT_LE(ring.consumed(), ring.written());
       if (!found) {
+        // Behind a skip there is a head that is not summed yet.
+        if (has_sums_ && found.error().code() == ErrorCode::kCorrupted &&
+            ring.consumed() > before) {
+          continue;
+        }
         EXPECT_EQ(found.error().code(), ErrorCode::kProtocol);
         return false;
       }
@@ -132,13 +146,21 @@ class Hostile {
   ReceiveRing ring;
   std::uint64_t records = 0;
   unsigned sum = 0;  // so that every byte is read
+
+ private:
+  const bool has_sums_;
 };
 
-TEST(ReceiveRing, RandomBytesAndImmediatesAreHarmless) {
+class HostileRing : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Verbs, HostileRing, testing::Bool(), [](const auto& info) {
+  return std::string(info.param ? "with_sums" : "plain");
+});
+
+TEST_P(HostileRing, RandomBytesAndImmediatesAreHarmless) {
   std::mt19937 random(5);
   int found_out = 0;
   for (int round = 0; round < 2000; ++round) {
-    Hostile hostile(4096 + 64 * (random() % 8));
+    Hostile hostile(4096 + 64 * (random() % 8), GetParam());
     for (std::byte& byte : hostile.memory.span()) byte = static_cast<std::byte>(random());
     for (int step = 0; step < 8; ++step) {
       const std::uint32_t value = random() % 2 == 0 ? random() : random() % 130;
@@ -151,12 +173,12 @@ TEST(ReceiveRing, RandomBytesAndImmediatesAreHarmless) {
   EXPECT_GT(found_out, 1900);
 }
 
-TEST(ReceiveRing, RandomHeadersAreHarmless) {
+TEST_P(HostileRing, RandomHeadersAreHarmless) {
   std::mt19937 random(6);
   std::uint64_t records = 0;
   int found_out = 0;
   for (int round = 0; round < 5000; ++round) {
-    Hostile hostile(4096);
+    Hostile hostile(4096, GetParam());
     for (std::size_t line = 0; line < 64; ++line) {
       FrameHeader header = frame_of(random() % 3 == 0 ? random() % 8000 : random() % 300);
       header.reserved =
@@ -178,13 +200,13 @@ TEST(ReceiveRing, RandomHeadersAreHarmless) {
   EXPECT_GT(found_out, 1000);
 }
 
-TEST(ReceiveRing, MutatedRecordsAreHarmless) {
+TEST_P(HostileRing, MutatedRecordsAreHarmless) {
   std::mt19937 random(7);
   std::uint64_t records = 0;
   int found_out = 0;
   for (int round = 0; round < 5000; ++round) {
     Memory copy(4096);
-    SendRing sender(copy.span());
+    SendRing sender(copy.span(), GetParam());
     for (std::uint64_t number = 0; number < 30; ++number) {
       const std::size_t bytes = random() % 400;
       if (number % 3 == 0) {
@@ -193,7 +215,7 @@ TEST(ReceiveRing, MutatedRecordsAreHarmless) {
         sender.append_whole(frame_of(bytes, number), bytes_of(bytes, 0));
       }
     }
-    Hostile hostile(4096);
+    Hostile hostile(4096, GetParam());
     std::memcpy(hostile.memory.begin.get(), copy.begin.get(), copy.bytes);
     for (std::size_t flips = random() % 40; flips > 0; --flips) {
       // Mostly in the first words of lines, where sizes and kinds are.

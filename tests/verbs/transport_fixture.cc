@@ -171,11 +171,13 @@ std::uint64_t World::cancel_all(Rank from, Rank to) {
   return cancelled;
 }
 
-void World::cancel_one(Rank from, Rank to) {
+bool World::cancel_one(Rank from, Rank to) {
   Member& member = at(from);
   const auto lent = std::find_if(member.lent.begin(), member.lent.end(),
                                  [to](const auto& each) { return each.second.peer == to; });
-  if (lent != member.lent.end()) cancel(member, lent);
+  if (lent == member.lent.end()) return false;
+  cancel(member, lent);
+  return true;
 }
 
 void World::free_returned(Member& member) {

@@ -76,8 +76,8 @@ class World {
   std::uint64_t sent(Rank from, Rank to) const;
   /// Cancels what is lent, spoils it at once; how many.
   std::uint64_t cancel_all(Rank from, Rank to);
-  /// Cancels one of those that are lent, or none.
-  void cancel_one(Rank from, Rank to);
+  /// Cancels one of those that are lent; false: none is.
+  bool cancel_one(Rank from, Rank to);
 
   /// One poll of everyone who is not paused.
   void turn();

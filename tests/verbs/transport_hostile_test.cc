@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/support/seed.h"
+#include "tests/verbs/sum_head.h"
 #include "tests/verbs/transport_impostor.h"
 
 namespace unisono::verbs::test {
@@ -16,7 +17,7 @@ namespace {
 using testing::HasSubstr;
 
 struct Scene {
-  Scene() : impostor(1, 3), world(shape()) {
+  explicit Scene(bool has_sums = false) : impostor(1, 3), world(shape(has_sums)) {
     impostor.join(world);
     world.pause(1);
     EXPECT_TRUE(world.send(0, 2, {.bytes = 8}));
@@ -25,8 +26,9 @@ struct Scene {
   }
   ~Scene() { impostor.fixture.reset(); }
 
-  WorldShape shape() const {
+  WorldShape shape(bool has_sums) const {
     WorldShape shape{.ranks = 3};
+    shape.options.checksum = has_sums;
     shape.strangers[1] = impostor.address();
     return shape;
   }
@@ -102,6 +104,7 @@ struct Lie {
   const char* name;
   void (*tell)(Hello&);
   const char* words;
+  ErrorCode code = ErrorCode::kProtocol;
 };
 
 class HostileHelloWith : public testing::TestWithParam<Lie> {};
@@ -113,7 +116,10 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"read_beyond", [](Hello& h) { h.read = 1; }, "read what was not lent"},
         Lie{"read_far_beyond", [](Hello& h) { h.read = kPositionMax; }, "read what was not lent"},
         Lie{"ring_of_another_size", [](Hello& h) { h.ring_bytes += 4096; }, "its ring has"},
-        Lie{"no_queue_pairs", [](Hello& h) { h.queue_pairs.clear(); }, "no port left"}),
+        Lie{"no_queue_pairs", [](Hello& h) { h.queue_pairs.clear(); }, "no port left",
+            ErrorCode::kUnsupported},
+        Lie{"other_sums", [](Hello& h) { h.has_sums = !h.has_sums; },
+            "UNISONO_CHECKSUM is on there and off here", ErrorCode::kMismatch}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(HostileHelloWith, EndsTheLink) {
@@ -121,8 +127,7 @@ TEST_P(HostileHelloWith, EndsTheLink) {
   Hello hello = scene.impostor.right_hello(scene.world, 0);
   GetParam().tell(hello);
   scene.impostor.say(0, encode(hello));
-  const bool lacks_port = hello.queue_pairs.empty();
-  scene.expect_end(lacks_port ? ErrorCode::kUnsupported : ErrorCode::kProtocol, GetParam().words);
+  scene.expect_end(GetParam().code, GetParam().words);
 }
 
 TEST(HostileHello, SecondOneMayNotTakeBackWhatTheFirstSaid) {
@@ -238,10 +243,12 @@ TEST(HostileRing, RubbishRecordsEndTheLink) {
   const unisono::test::SeedTrace trace;
   auto random = unisono::test::random_stream(61);
   for (int round = 0; round < 10; ++round) {
-    Scene scene;
+    const bool has_sums = round % 2 == 1;
+    Scene scene(has_sums);
     ASSERT_TRUE(scene.impostor.meet(scene.world, 0));
     auto& memory = scene.impostor.fixture->memory;
     for (std::size_t i = 0; i < 4096; ++i) memory[i] = static_cast<std::byte>(random());
+    if (has_sums) sum_head_at(std::span(memory).first(4096), 0);
     const Hello& theirs = scene.impostor.hello_of(0);
     scene.impostor.write(theirs.ring_address, theirs.ring_keys[0], 4096,
                          encode(ImmediateKind::kWritten, 64));
@@ -250,21 +257,22 @@ TEST(HostileRing, RubbishRecordsEndTheLink) {
 }
 
 TEST(HostileRing, LentPayloadThatIsNotThereEndsTheLink) {
-  Scene scene;
-  ASSERT_TRUE(scene.impostor.meet(scene.world, 0));
-  FrameHeader header;
-  header.payload_bytes = static_cast<std::uint32_t>(kLarge);
-  header.total_bytes = kLarge;
-  header.reserved = static_cast<std::uint16_t>(RecordKind::kLent);
-  Source source;
-  source.address = 4096;
-  source.keys.fill(0x1234567);
-  std::memcpy(scene.impostor.fixture->memory.data(), &header, sizeof header);
-  std::memcpy(scene.impostor.fixture->memory.data() + kLine, &source, sizeof source);
-  const Hello& theirs = scene.impostor.hello_of(0);
-  scene.impostor.write(theirs.ring_address, theirs.ring_keys[0], 2 * kLine,
-                       encode(ImmediateKind::kWritten, 2));
-  scene.expect_end(ErrorCode::kProtocol, "REM_ACCESS_ERR");
+  for (const bool has_sums : {false, true}) {
+    Scene scene(has_sums);
+    ASSERT_TRUE(scene.impostor.meet(scene.world, 0));
+    RecordHead head;
+    head.header.payload_bytes = static_cast<std::uint32_t>(kLarge);
+    head.header.total_bytes = kLarge;
+    head.header.reserved = static_cast<std::uint16_t>(RecordKind::kLent);
+    head.source.address = 4096;
+    head.source.keys.fill(0x1234567);
+    if (has_sums) head.sums.header = sum_of(head, 0);
+    std::memcpy(scene.impostor.fixture->memory.data(), &head, sizeof head);
+    const Hello& theirs = scene.impostor.hello_of(0);
+    scene.impostor.write(theirs.ring_address, theirs.ring_keys[0], sizeof head,
+                         encode(ImmediateKind::kWritten, 2));
+    scene.expect_end(ErrorCode::kProtocol, "REM_ACCESS_ERR");
+  }
 }
 
 TEST(HostileAccess, WithAWrongKeyOrPlaceHarmsNothing) {

@@ -86,6 +86,7 @@ Hello Impostor::right_hello(World& world, Rank victim) {
   hello.ring_bytes = theirs.ring_bytes;
   hello.ring_keys.fill(fixture->mr->rkey);
   hello.immediates = 64;
+  hello.has_sums = theirs.has_sums;
   QueuePairEnd end;
   end.mtu = IBV_MTU_4096;
   end.pkey = 0xffff;

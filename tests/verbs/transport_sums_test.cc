@@ -73,12 +73,13 @@ TEST_P(ChangeOnTheWay, IsFoundBeforeAnybodyIsGivenIt) {
   EXPECT_EQ(cause.code(), ErrorCode::kCorrupted);
   EXPECT_EQ(cause.rank(), 0);
   EXPECT_THAT(cause.message(), AllOf(HasSubstr("the verbs link to rank 0"), HasSubstr(change.words),
-                                     HasSubstr("checksum")));
+                                     HasSubstr("checksum"), HasSubstr("came over fake0 port 1")));
   EXPECT_EQ(world.witness(1).count(0), 1u) << "the greeting alone";
   EXPECT_EQ(world.witness(1).pieces(), pieces);
   const Status there = world.end_of(0, 1);
   EXPECT_EQ(there.code(), ErrorCode::kRankFailed);
-  EXPECT_THAT(there.message(), AllOf(HasSubstr("rank 1 gave it up"), HasSubstr("checksum")));
+  EXPECT_THAT(there.message(), AllOf(HasSubstr("rank 1 gave it up"), HasSubstr("checksum"),
+                                     HasSubstr("came over fake0 port 1")));
   world.close_all();
 }
 
@@ -150,6 +151,7 @@ TEST(Sums, TakeALineOfASmallFrameAndNothingWhereTheyAreOff) {
 // Records are written again and payloads read again, from copies where they were cancelled.
 TEST(Sums, HoldWhileTheLinkMoves) {
   const unisono::test::SeedTrace trace;
+  std::uint64_t cancelled = 0;
   for (std::uint64_t seed = 1; seed <= 8 && !testing::Test::HasFailure(); ++seed) {
     LogGuard log;
     log.expect("fake");
@@ -159,15 +161,59 @@ TEST(Sums, HoldWhileTheLinkMoves) {
     shape.network.forget_completions_of_destroyed = seed % 2 == 0;
     World world(std::move(shape));
     ASSERT_TRUE(world.greet());
+    const std::uint64_t epochs = world.verbs(0).work_counts().epochs;
     for (int round = 0; round < 8; ++round) {
       world.send_a_round(round);
       if (round == 3) world.network().set_link(static_cast<int>(seed % 2), 0, false);
       world.turns(static_cast<int>(seed % 4));
-      world.cancel_one(static_cast<Rank>(round % 2), static_cast<Rank>(1 - round % 2));
+      cancelled += world.cancel_one(static_cast<Rank>(round % 2), static_cast<Rank>(1 - round % 2));
     }
     ASSERT_TRUE(world.settle()) << "seed " << seed;
+    EXPECT_GT(world.verbs(0).work_counts().epochs, epochs) << "seed " << seed;
+    world.close_all();
+    EXPECT_TRUE(has_line(log, {"rank ", "fake0 port 1"})) << "seed " << seed;
+  }
+  EXPECT_GT(cancelled, 0u);
+}
+
+// Of a row of large frames: the peer may read the first while the second is summed.
+TEST(Sums, LetEachLargeFrameLeaveBeforeTheNextIsSummed) {
+  const LogGuard log;
+  for (const bool has_sums : {false, true}) {
+    WorldShape shape = summed();
+    shape.options.checksum = has_sums;
+    World world(std::move(shape));
+    ASSERT_TRUE(world.greet());
+    const std::uint64_t before = world.verbs(0).work_counts().writes;
+    for (std::uint64_t frame = 1; frame <= 4; ++frame) {
+      ASSERT_EQ(world.try_send(0, 1, {.bytes = kLarge}), PostResult::kPending);
+      EXPECT_EQ(world.verbs(0).work_counts().writes - before, has_sums ? frame : 0);
+    }
+    ASSERT_TRUE(world.settle());
     world.close_all();
   }
+}
+
+// What has landed is handed over one by one, each read told before the next is summed.
+TEST(Sums, LetTheSenderHearOfEachReadBeforeTheNextIsSummed) {
+  const LogGuard log;
+  World world(summed());
+  ASSERT_TRUE(world.greet());
+  for (int frame = 0; frame < 3; ++frame) {
+    ASSERT_EQ(world.try_send(0, 1, {.bytes = kLarge, .kind = FrameKind::kData}),
+              PostResult::kPending);
+  }
+  world.network().wait_until_idle();
+  world.poll(1);
+  world.network().wait_until_idle();
+  const std::uint64_t told = world.verbs(1).work_counts().immediates;
+  for (std::uint64_t frame = 1; frame <= 3; ++frame) {
+    world.poll(1);
+    EXPECT_EQ(world.witness(1).count(0), 1 + frame) << "the greeting, and one by one";
+    EXPECT_EQ(world.verbs(1).work_counts().immediates - told, frame);
+  }
+  ASSERT_TRUE(world.settle());
+  world.close_all();
 }
 
 TEST(Sums, CoverWhatCannotBeRegistered) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "base/result.h"
 #include "transports/checksum.h"
@@ -18,7 +19,9 @@ struct FrameHead {
   FrameHeader header;
   FrameSums sums;
 };
-static_assert(sizeof(FrameHead) == sizeof(FrameHeader) + sizeof(FrameSums));
+// Its bytes are summed, so none may be padding.
+static_assert(sizeof(FrameHead) == sizeof(FrameHeader) + sizeof(FrameSums) &&
+              std::has_unique_object_representations_v<FrameHead>);
 
 /// `number`: how many frames of the stream were sent before.
 FrameSums sums_of(const FrameHeader& header, std::span<const std::byte> payload,

@@ -149,6 +149,7 @@ Hello read_hello(Reader* reader) {
   hello.ring_bytes = reader->number<std::uint32_t>("ring bytes", 0, kRingBytesMax);
   for (std::uint32_t& key : hello.ring_keys) key = reader->number<std::uint32_t>("ring key");
   hello.immediates = reader->number<std::uint32_t>("immediates", 0, kImmediatesMax);
+  hello.has_sums = reader->number<std::uint8_t>("mark of checksums", 0, 1) == 1;
   hello.consumed = reader->number<std::uint64_t>("consumed position", 0, kPositionMax);
   if (hello.consumed % kLine != 0) {
     reader->fail(fmt::format("has consumed position {}; multiples of {} are allowed",
@@ -216,6 +217,7 @@ std::string encode(const Hello& hello) {
   writer.number(hello.ring_bytes);
   for (const std::uint32_t key : hello.ring_keys) writer.number(key);
   writer.number(hello.immediates);
+  writer.number(static_cast<std::uint8_t>(hello.has_sums));
   writer.number(hello.consumed);
   writer.number(hello.read);
   writer.number(hello.lent);

@@ -46,6 +46,7 @@ struct Hello {
   std::array<std::uint32_t, kRailsMax> ring_keys{};
   /// Writes that the peer may have unconsumed here, 1..kImmediatesMax.
   std::uint32_t immediates = 0;
+  bool has_sums = false;       ///< UNISONO_CHECKSUM: records have, both ways
   std::uint64_t consumed = 0;  ///< of the peer's records, a position: a multiple of kLine
   std::uint64_t read = 0;      ///< of the peer's lent payloads, a count
   std::uint64_t lent = 0;      ///< by this rank so far, a count

@@ -15,6 +15,11 @@ bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::s
   return a < b + b_bytes && b < a + a_bytes;
 }
 
+// What is wrong, and which port of this rank it came over.
+Status came_over(const QueuePair& way, const Status& wrong) {
+  return {wrong.code(), wrong.message() + "; it came over " + way.rail().name(), wrong.rank()};
+}
+
 }  // namespace
 
 Incoming::~Incoming() { drop(); }
@@ -40,6 +45,16 @@ bool Incoming::may_begin(const FrameHeader& header) const {
 
 Result<bool> Incoming::progress(QueuePairs& queue_pairs, FrameSink& sink) {
   UNISONO_ASSIGN(bool moved, finish_pulls(sink));
+  const Result<bool> taken = take_records(sink);
+  if (!taken && !queue_pairs.is_open()) return taken.error();
+  if (!taken) return came_over(queue_pairs.control(), taken.error());
+  moved |= *taken;
+  if (queue_pairs.is_connected()) moved |= stage_reads(queue_pairs);
+  return moved;
+}
+
+Result<bool> Incoming::take_records(FrameSink& sink) {
+  bool moved = false;
   ReceiveRing::Record record;
   while (true) {
     UNISONO_ASSIGN(const bool there, ring_.peek(&record));
@@ -51,7 +66,6 @@ Result<bool> Incoming::progress(QueuePairs& queue_pairs, FrameSink& sink) {
     }
     moved = true;
   }
-  if (queue_pairs.is_connected()) moved |= stage_reads(queue_pairs);
   return moved;
 }
 
@@ -147,7 +161,8 @@ Result<bool> Incoming::finish_pulls(FrameSink& sink) {
     if (first.needs_reading && !is_read) break;
     if (first.needs_reading && shared_.options.checksum) {
       const std::byte* landed = first.slot != nullptr ? first.slot : first.placement.target;
-      UNISONO_TRY(check_payload(first.header, landed, first.payload_sum));
+      const Status sound = check_payload(first.header, landed, first.payload_sum);
+      if (!sound) return came_over(*first.reader, sound);
     }
     Pull pull = first;
     const std::size_t bytes = pull.header.payload_bytes;
@@ -162,6 +177,8 @@ Result<bool> Incoming::finish_pulls(FrameSink& sink) {
     ++read_;
     finished = true;
     sink.received(peer_, pull.header);
+    // The next reads go out, and the sender hears of this one, before the next sum is made.
+    if (shared_.options.checksum) break;
   }
   return finished;
 }

@@ -27,7 +27,7 @@ class Incoming {
   ~Incoming();
 
   /// Hands over what has come and stages reads. True: something moved. kProtocol: rubbish.
-  /// kCorrupted: a checksum differs; what it is of is not handed over.
+  /// kCorrupted: a checksum differs; what it is of is not handed over. Both say over which port.
   Result<bool> progress(QueuePairs& queue_pairs, FrameSink& sink);
   /// The peer says how far its ring is written. kProtocol where that cannot be.
   Status written(std::uint32_t value);
@@ -72,6 +72,7 @@ class Incoming {
     std::uint64_t read_id = 0;    ///< of the last request
   };
   bool may_begin(const FrameHeader& header) const;
+  Result<bool> take_records(FrameSink& sink);
   Status take_whole(const ReceiveRing::Record& record, FrameSink& sink);
   bool begin_pull(const ReceiveRing::Record& record, FrameSink& sink);
   void choose_memory(Pull* pull);

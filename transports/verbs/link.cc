@@ -1,6 +1,8 @@
 // States and epochs of one link; see link.h.
 #include "transports/verbs/link.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/log.h"
@@ -76,8 +78,10 @@ PostResult Link::post_send(const FrameHeader& header, std::span<const std::byte>
   if (is_stream()) return stream_->post_send(header, payload, token);
   if (state_ == LinkState::kEnded || closing_ || peer_left_) return PostResult::kDone;
   const PostResult result = outgoing_->post(header, payload, token);
-  // Large frames come in rows: they leave with the next poll, together.
-  if (result != PostResult::kFull && payload.size() <= kWholePayloadMax) send_now();
+  // Large frames come in rows: they leave with the next poll, together, unless each takes the time
+  // of a sum, in which the peer may read the ones before.
+  const bool waits = payload.size() > kWholePayloadMax && !shared_.options.checksum;
+  if (result != PostResult::kFull && !waits) send_now();
   return result;
 }
 
@@ -146,6 +150,7 @@ Hello Link::make_hello() const {
     hello.ring_keys[rail] = ring.registration().rkey(rail);
   }
   hello.immediates = static_cast<std::uint32_t>(shared_.immediates);
+  hello.has_sums = shared_.options.checksum;
   hello.consumed = incoming_->consumed();
   hello.read = incoming_->read_count();
   hello.lent = outgoing_->lent_count();
@@ -170,6 +175,15 @@ void Link::message(std::string_view bytes) {
   }
 }
 
+// Records of one kind are rubbish to who expects the other.
+Status Link::check_sums(const Hello& hello) const {
+  if (hello.has_sums == shared_.options.checksum) return {};
+  const auto text = [](bool has_sums) { return has_sums ? "on" : "off"; };
+  return {ErrorCode::kMismatch, fmt::format("UNISONO_CHECKSUM is {} there and {} here; all ranks "
+                                            "must share it",
+                                            text(hello.has_sums), text(shared_.options.checksum))};
+}
+
 void Link::on_hello(const Hello& hello) {
   if (hello.epoch < epoch_ || (hello.epoch == epoch_ && met_)) return;
   // Both sides count one by one; only nonsense runs ahead, and the number must not run out.
@@ -180,7 +194,8 @@ void Link::on_hello(const Hello& hello) {
   }
   if (hello.epoch > epoch_) begin_epoch(hello.epoch);
   if (!queue_pairs_.is_open()) return;
-  Status status = queue_pairs_.pair(self_ < peer_, hello.queue_pairs);
+  Status status = check_sums(hello);
+  if (status) status = queue_pairs_.pair(self_ < peer_, hello.queue_pairs);
   if (status) status = outgoing_->resume(hello);
   if (status) status = incoming_->resume(hello);
   if (!status) return give_up(status);
@@ -228,9 +243,9 @@ void Link::side_closed(const Status& cause) {
 // Tells the peer, too, so that both name the same reason. The link ends with the next poll.
 void Link::give_up(Status cause) {
   if (state_ == LinkState::kEnded || has_failed()) return;
-  const bool says_more = cause.code() == ErrorCode::kProtocol ||
-                         cause.code() == ErrorCode::kCorrupted ||
-                         cause.code() == ErrorCode::kUnsupported;
+  const bool says_more =
+      cause.code() == ErrorCode::kProtocol || cause.code() == ErrorCode::kCorrupted ||
+      cause.code() == ErrorCode::kMismatch || cause.code() == ErrorCode::kUnsupported;
   const ErrorCode code = says_more ? cause.code() : ErrorCode::kRankFailed;
   closing_ = true;
   cause_ = Status(code, "the verbs link to " + rank_text(peer_) + ": " + cause.message(), peer_);

@@ -70,6 +70,7 @@ class Link final : public Endpoint {
        SideChannel& side);
   Status make_rings();
   void begin_epoch(std::uint32_t epoch);
+  Status check_sums(const Hello& hello) const;
   void on_hello(const Hello& hello);
   void connect();
   void on_ready(std::uint32_t epoch);

@@ -46,7 +46,11 @@ Status ReceiveRing::written_up_to(std::uint64_t position) {
   return {};
 }
 
-Result<bool> ReceiveRing::check_head(std::size_t offset, RecordHead* head) const {
+Result<bool> ReceiveRing::check_head(std::size_t offset, RecordHead* head) {
+  if (checked_at_ == consumed_) {
+    *head = checked_;
+    return true;
+  }
   const FrameHeader header = head->header;
   // A header that changed looks like anything; whatever that is has a sum that must fit.
   const bool is_skip = header.reserved == static_cast<std::uint16_t>(RecordKind::kSkip) ||
@@ -62,9 +66,13 @@ Result<bool> ReceiveRing::check_head(std::size_t offset, RecordHead* head) const
     sent = head->sums.header;
     found = sum_of(*head, consumed_);
   }
-  if (found == sent) return true;
-  return head_changed(*summed_by_, fmt::format("the record at position {}", consumed_), found,
-                      sent);
+  if (found != sent) {
+    return head_changed(*summed_by_, fmt::format("the record at position {}", consumed_), found,
+                        sent);
+  }
+  checked_ = *head;
+  checked_at_ = consumed_;
+  return true;
 }
 
 Result<bool> ReceiveRing::peek(Record* record) {

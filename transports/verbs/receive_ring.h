@@ -42,16 +42,19 @@ class ReceiveRing {
 
   /// Queue pairs were lost: what is not consumed will be written and announced again. What peek()
   /// gave may still be popped: it is had, and passed over when it comes again.
-  void restart() { written_ = consumed_; }
+  void restart() {
+    written_ = consumed_;
+    checked_at_.reset();
+  }
 
   std::uint64_t consumed() const { return consumed_; }
   std::uint64_t written() const { return written_; }
   std::span<const std::byte> memory() const { return memory_; }
 
  private:
-  /// Compares the checksum of the head of which the header was read at `offset`; fills in the rest
-  /// of it. False: that is not written yet.
-  Result<bool> check_head(std::size_t offset, RecordHead* head) const;
+  /// The head of the next record, which is at `offset`, by its checksum: once, however often a
+  /// record that waits its turn is looked at. False: it is not written to its end yet.
+  Result<bool> check_head(std::size_t offset, RecordHead* head);
 
   std::span<const std::byte> memory_;
   std::optional<Rank> summed_by_;
@@ -59,6 +62,8 @@ class ReceiveRing {
   std::uint64_t consumed_ = 0;
   std::uint64_t had_ = 0;         ///< popped after restart(): will be announced once more
   std::size_t record_bytes_ = 0;  ///< of what peek() gave; 0: nothing, or popped
+  RecordHead checked_;            ///< the last whose checksum was right
+  std::optional<std::uint64_t> checked_at_;  ///< its position; none comes twice in an epoch
 };
 
 }  // namespace unisono::verbs

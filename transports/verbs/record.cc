@@ -43,6 +43,7 @@ std::uint64_t sum_of(RecordHead head, std::uint64_t position) {
 }
 
 std::uint64_t sum_of_skip(FrameHeader header, std::uint64_t position) {
+  static_assert(std::has_unique_object_representations_v<FrameHeader>);
   header.total_bytes = 0;
   return sum_of_head(std::as_bytes(std::span(&header, 1)), position);
 }

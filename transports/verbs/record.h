@@ -1,7 +1,7 @@
 // What travels in a ring: a frame header followed by its payload (whole), by where the payload can
-// be read (lent), or by nothing (skip: the rest of the ring, or a frame that was cancelled before
-// it left). Every record is a multiple of 64 bytes and lies in one piece. Where both ends were told
-// so it has checksums, its place being its position. Also the immediates.
+// be read (lent), or by nothing (skip: the rest of the ring). Every record is a multiple of 64
+// bytes and lies in one piece. Where both ends were told so it has checksums, its place being its
+// position. Also the immediates.
 // Values only, free of verbs headers. Nothing that a peer wrote is trusted: functions that take it
 // check before they answer.
 #pragma once
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <type_traits>
 
 #include "transports/checksum.h"
 #include "transports/frame.h"
@@ -44,7 +45,9 @@ struct RecordHead {
   FrameSums sums;  ///< with checksums
   std::array<std::byte, kLine - sizeof(Source) - sizeof(FrameSums)> unused{};
 };
-static_assert(sizeof(RecordHead) == 2 * kLine);
+// Its bytes are summed, so none may be padding.
+static_assert(sizeof(RecordHead) == 2 * kLine &&
+              std::has_unique_object_representations_v<RecordHead>);
 
 constexpr std::size_t round_to_lines(std::size_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;

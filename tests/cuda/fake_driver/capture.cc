@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -187,6 +188,7 @@ void run_nodes(const CUgraphExec_st& executable, std::minstd_rand& random) {
     for (const auto& before : node->after) followers[before.get()].push_back(node.get());
     if (node->after.empty()) ready.push_back(node.get());
   }
+  std::size_t ran = 0;
   while (!ready.empty()) {
     std::swap(ready[random() % ready.size()], ready.back());
     Node* const node = ready.back();
@@ -196,10 +198,14 @@ void run_nodes(const CUgraphExec_st& executable, std::minstd_rand& random) {
       std::this_thread::sleep_for(std::chrono::microseconds(late));
     }
     node->operation.run();
+    ++ran;
     for (Node* const follower : followers[node]) {
       if (--awaited[follower] == 0) ready.push_back(follower);
     }
   }
+  if (ran == executable.nodes.size()) return;
+  complain("of the " + std::to_string(executable.nodes.size()) + " nodes of a graph " +
+           std::to_string(ran) + " ran: the others wait for each other, or for what is not in it");
 }
 
 void run_graph(CUgraphExec_st& executable, std::uint64_t launch, std::minstd_rand& random) {
