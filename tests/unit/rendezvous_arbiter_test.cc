@@ -179,5 +179,81 @@ TEST(ControlSession, TakesTheEndOfItsOwnPart) {
   EXPECT_EQ(session.take_news().decisions.front().code, ErrorCode::kPartitioned);
 }
 
+TEST(ControlSession, IsWithItsOwnArbiterFromWhenItGoesThere) {
+  const std::vector<Member> members = members_apart(5);
+  for (const Rank self : {1, 4}) {
+    RankLines lines;
+    ControlSession session(members, self, "job", kSilence, lines, kMetAt);
+    EXPECT_FALSE(session.is_with_own_arbiter());
+    session.on_closed(kMetAt);
+    EXPECT_EQ(session.is_with_own_arbiter(), self == 1);
+    session.on_dialled(DialOutcome::kSeated, kMetAt);
+    EXPECT_EQ(session.is_with_own_arbiter(), self == 1);
+  }
+}
+
+TEST(ControlSession, GivesEachStandbyItsShareOfTheTimeForAGoodbye) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  session.leave();
+  session.say_goodbye_to_standbys(kMetAt);
+  EXPECT_THAT(lines.dialled, ElementsAre(1));
+  EXPECT_LE(session.next_due(), kMetAt + kGoodbyeTime / 2);
+  session.look_for_silence(kMetAt + kGoodbyeTime / 2);
+  EXPECT_THAT(lines.dialled, ElementsAre(1, 2));
+  session.on_dialled(DialOutcome::kNoted, kMetAt + kGoodbyeTime / 2);
+  EXPECT_THAT(lines.dialled, ElementsAre(1, 2, 3));
+  EXPECT_FALSE(session.has_left());
+  session.look_for_silence(kMetAt + kGoodbyeTime);
+  EXPECT_TRUE(session.has_left());
+}
+
+TEST(ControlSession, SaysGoodbyeLastToAStandbyThatHasNotAnswered) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  session.on_closed(kMetAt);
+  session.on_dialled(DialOutcome::kFailed, kMetAt);
+  lines.dialled.clear();
+  session.leave();
+  session.say_goodbye_to_standbys(kMetAt);
+  for (int i = 0; i < 3; ++i) session.on_dialled(DialOutcome::kNoted, kMetAt);
+  EXPECT_THAT(lines.dialled, ElementsAre(2, 3, 1));
+  EXPECT_TRUE(session.has_left());
+}
+
+// A standby that takes it for one that leaves does not serve it.
+TEST(ControlSession, GoesOnToTheNextStandbyWhereOneTakesItForGone) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  session.on_closed(kMetAt);
+  session.on_dialled(DialOutcome::kNoted, kMetAt);
+  EXPECT_THAT(lines.dialled, ElementsAre(1, 2));
+}
+
+TEST(ControlSession, AsksNobodyAgainWhosePartHasEnded) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  session.on_closed(kMetAt);
+  for (int i = 0; i < 3; ++i) session.on_dialled(DialOutcome::kEnded, kMetAt);
+  EXPECT_THAT(lines.dialled, ElementsAre(1, 2, 3));
+  EXPECT_TRUE(session.is_lost());
+  EXPECT_EQ(session.partition().code(), ErrorCode::kPartitioned);
+}
+
+TEST(ControlSession, TakesNoWordThatSaysMoreThanItMay) {
+  const std::vector<Member> members = members_apart(6);
+  for (const MessageType type : {MessageType::kBeat, MessageType::kPartEnded}) {
+    RankLines lines;
+    ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+    session.on_message({type, "x"}, kMetAt);
+    ASSERT_TRUE(session.has_news());
+    EXPECT_EQ(session.take_news().decisions.front().code, ErrorCode::kProtocol);
+  }
+}
+
 }  // namespace
 }  // namespace unisono::rendezvous
