@@ -18,6 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::Field;
 
@@ -135,6 +136,74 @@ TEST_F(ArbiterTest, ThatServesHearsAGoodbyeOfWhoHadAnother) {
   EXPECT_THAT(lines_.said[3], ElementsAre(MessageType::kDeparted, MessageType{}));
   run_for(grace::kSuccession + milliseconds(200), {1, 2});
   EXPECT_THAT(named_to(2), ElementsAre(0, 4));
+}
+
+TEST_F(ArbiterTest, OfAStandbyMissesNobodyBecauseOfAGoodbye) {
+  stand_by(1, 5);
+  for (const Rank rank : {2, 3}) come({"job", rank, {0}, {rank}, {}});
+  EXPECT_EQ(arbiter_->next_due(), kNever);
+  run_for(grace::kOwnRank + grace::kSuccession + kSilence, {});
+  EXPECT_FALSE(arbiter_->has_taken_over());
+  for (const Rank rank : {2, 3}) {
+    EXPECT_THAT(lines_.said[rank], ElementsAre(MessageType::kDeparted, MessageType{}));
+  }
+}
+
+TEST_F(ArbiterTest, OfAStandbyTakesNothingButTheGoodbyeFromWhoLeaves) {
+  stand_by(1, 5);
+  come({"job", 3, {2}, {3}, {{ErrorCode::kRankFailed, 4, kEveryCommunicator, 0, "died"}}});
+  for (const Rank rank : {1, 2, 4}) come({"job", rank, {0}, {}, {}, {0}});
+  run_for(grace::kSuccession + milliseconds(200), {1, 2, 4});
+  EXPECT_THAT(named_to(2), ElementsAre(0));
+}
+
+TEST_F(ArbiterTest, ThatServesTellsThoseThatWaitForWhoSaysGoodbye) {
+  stand_by(1, 5);
+  for (const Rank rank : {1, 2, 3, 4}) come({"job", rank, {0}, {}, {}, {0}});
+  const std::string wait = encode_wait(MessageType::kWaiting, {7, 1, {3}, {}, {}}, 5);
+  arbiter_->on_message(2, {MessageType::kWaiting, std::string_view(wait).substr(5)}, now_);
+  come({"job", 3, {}, {3}, {}});
+  run_for(milliseconds(200), {1, 2, 4});
+  EXPECT_THAT(lines_.decisions[2],
+              Contains(AllOf(Field(&FailureDecision::code, ErrorCode::kRankLeft),
+                             Field(&FailureDecision::failed_rank, 3))));
+  EXPECT_THAT(named_to(4), ElementsAre(0));
+}
+
+// Ranks 0 and 1 are two of five then, whoever was silent before.
+TEST_F(ArbiterTest, DoesNotHearThoseThatWereSilentBefore) {
+  meet(5);
+  run_for(kSilence * 2, {0, 1, 2, 3});
+  EXPECT_THAT(named_to(1), ElementsAre(4));
+  run_for(kSilence * 2, {0, 1});
+  EXPECT_THAT(named_to(1), ElementsAre(4, 0));
+  EXPECT_EQ(lines_.decisions[1].back().code, ErrorCode::kPartitioned);
+}
+
+TEST_F(ArbiterTest, TellsEachOfTheSmallerPartWhereItsOwnRankHasLeft) {
+  meet(6);
+  arbiter_->on_message(0, {MessageType::kGoodbye, {}}, now_);
+  run_for(kSilence * 2, {1, 4});
+  for (const Rank rank : {1, 4}) {
+    EXPECT_THAT(lines_.decisions[rank],
+                ElementsAre(AllOf(Field(&FailureDecision::code, ErrorCode::kPartitioned),
+                                  Field(&FailureDecision::failed_rank, rank))));
+  }
+}
+
+TEST_F(ArbiterTest, PassesThoseOnThatComeWhereItsPartHasEnded) {
+  stand_by(1, 5);
+  for (const Rank rank : {1, 2}) come({"job", rank, {}, {}, {}});
+  run_for(grace::kSuccession + milliseconds(200), {1, 2});
+  EXPECT_EQ(lines_.decisions[2].front().code, ErrorCode::kPartitioned);
+  come({"job", 3, {}, {}, {}});
+  EXPECT_THAT(lines_.said[3], ElementsAre(MessageType::kPartEnded, MessageType{}));
+}
+
+TEST_F(ArbiterTest, TakesNoBeatThatSaysSomething) {
+  meet(3);
+  arbiter_->on_message(1, {MessageType::kBeat, "x"}, now_);
+  EXPECT_FALSE(arbiter_->is_seated(1));
 }
 
 // ---- What a rank makes of it --------------------------------------------------------------------
