@@ -19,6 +19,8 @@ void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now
   const auto earlier = connections_.find(rank);
   if (earlier != connections_.end()) close(earlier->second);
   if (told.is_goodbye()) return note_goodbye(connection, std::move(told));
+  // Its part may be the greater one.
+  if (has_ended_minority_) return answer(connection, encode(MessageType::kPartEnded));
   add_seat(connection, rank);
   succession_->on_come(rank, now);
   ended_.erase(rank);
@@ -37,13 +39,17 @@ void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now
 void ServingArbiter::note_goodbye(int connection, RejoinMessage told) {
   silence_.forget(told.rank);
   succession_->on_withdrawn(told.rank);
-  links_.send(connection, std::make_shared<const std::string>(encode_departed(told.rank)));
-  links_.close(connection);
+  answer(connection, encode_departed(told.rank));
   if (phase_ == Phase::kServing) {
     learn(std::move(told));
   } else {
-    rejoined_.push_back(std::move(told));
+    rejoined_.push_back({std::move(told.job_id), told.rank, {}, {told.rank}, {}, {}});
   }
+}
+
+void ServingArbiter::answer(int connection, std::string bytes) {
+  links_.send(connection, std::make_shared<const std::string>(std::move(bytes)));
+  links_.close(connection);
 }
 
 void ServingArbiter::learn(RejoinMessage told) {
@@ -133,21 +139,25 @@ bool ServingArbiter::may_have_another_arbiter(TimePoint now) const {
 // The others may have an arbiter, and go on. Where the network comes back just now, their
 // connections are whole yet, and this part's end is none of theirs.
 void ServingArbiter::end_minority(const Parts& parts, TimePoint now) {
-  if (std::exchange(has_ended_minority_, true)) return;
+  if (has_ended_minority_ || parts.here.empty()) return;
   const Status why = partitioned(options_.self, parts);
   shrinks_.close(why);
-  if (own_rank_left_) return;
   std::set<Rank> others = parts.elsewhere;
   for (const auto& [rank, until] : missed_until_) {
     if (now < until && !same_host(decider_.member(rank), self())) others.insert(rank);
   }
-  for (const Rank rank : others) say(rank, encode(MessageType::kPartEnded));
+  // Of an arbiter whose rank has left nobody is to say that it failed.
+  const auto word = own_rank_left_ ? MessageType::kFarewell : MessageType::kPartEnded;
+  for (const Rank rank : others) say(rank, encode(word));
+  has_ended_minority_ = true;
   if (decider_.is_here(options_.self)) return decider_.condemn(why);
-  // This rank was judged before.
-  const FailureDecision decision{why.code(), why.rank(), kEveryCommunicator, 0, why.message()};
-  const auto told = std::make_shared<const std::string>(encode(MessageType::kDecision, decision));
-  remember(-1, told);
-  say(-1, told);
+  // This rank has left, or was judged before: a word on it means nothing to the others.
+  for (const Rank rank : seated_ranks()) {
+    if (others.contains(rank)) continue;
+    const Status told = partitioned(rank, parts);
+    say(rank,
+        encode(MessageType::kDecision, {told.code(), rank, kEveryCommunicator, 0, told.message()}));
+  }
 }
 
 void ServingArbiter::look_after_silence(TimePoint now) {
@@ -160,14 +170,35 @@ void ServingArbiter::look_after_silence(TimePoint now) {
   }
 }
 
-// Of hosts that cannot be reached some ranks are silent a moment before the others.
+// Of hosts that cannot be reached some ranks are silent a moment before the others, and those that
+// were silent before stay seated until their connections break.
+Parts ServingArbiter::heard_parts(TimePoint now) const {
+  std::vector<Rank> unheard = silence_.overdue(now);
+  Parts parts;
+  for (const Rank rank : seated_ranks()) {
+    if (silence_.listens_for(rank)) {
+      parts.here.insert(rank);
+    } else {
+      unheard.push_back(rank);
+    }
+  }
+  for (const Rank rank : unheard) parts.here.erase(rank);
+  parts.elsewhere = not_here(unheard);
+  // Where this rank has left, the others may all be of one host.
+  const auto is_beside = [&](Rank silent) {
+    return std::any_of(parts.here.begin(), parts.here.end(), [&](Rank rank) {
+      return same_host(decider_.member(silent), decider_.member(rank));
+    });
+  };
+  if (own_rank_left_ && std::all_of(parts.elsewhere.begin(), parts.elsewhere.end(), is_beside)) {
+    parts.elsewhere.clear();
+  }
+  return parts;
+}
+
 void ServingArbiter::judge_silent(const std::vector<Rank>& silent, TimePoint now) {
   if (silent.empty() || has_ended_minority_) return;
-  std::vector<Rank> unheard = silence_.overdue(now);
-  unheard.insert(unheard.end(), silent.begin(), silent.end());
-  const std::vector<Rank> seated = seated_ranks();
-  Parts parts{{seated.begin(), seated.end()}, not_here(unheard)};
-  for (const Rank rank : unheard) parts.here.erase(rank);
+  const Parts parts = heard_parts(now);
   if (!may_go_on(parts) && may_have_another_arbiter(now)) return end_minority(parts, now);
   for (const Rank rank : silent) {
     if (!parts.elsewhere.contains(rank)) note_ended(rank);

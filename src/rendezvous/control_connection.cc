@@ -10,7 +10,7 @@ namespace {
 
 // Reports beyond this, unread by a stuck arbiter, are dropped.
 constexpr std::size_t kReportBytesMax = 1 << 20;
-// For how long leaving a job waits for somebody to tell.
+// For how long a rank that leaves, and looks for an arbiter, waits until one has heard it.
 constexpr std::chrono::seconds kLeaveTime{2};
 
 bool is_called(const Listener& listener) {
@@ -124,8 +124,7 @@ void ControlConnection::leave() {
     if (session_.has_left()) return;
     session_.leave();
     publish();
-    await_departure(&lock);
-    if (!session_.has_left()) tell_standbys(&lock);
+    if (!await_departure(&lock) && !session_.is_with_own_arbiter()) tell_standbys(&lock);
     session_.end();
     publish();
   }
@@ -140,15 +139,16 @@ void ControlConnection::leave() {
 }
 
 // Until the arbiter has heard the goodbye: its death would make this rank one that has vanished.
-void ControlConnection::await_departure(std::unique_lock<std::mutex>* lock) {
+bool ControlConnection::await_departure(std::unique_lock<std::mutex>* lock) {
   const auto has_heard = [this] { return session_.has_left(); };
   // Ranks that come to this standby, because they miss the arbiter, are to hear soon that it
   // leaves.
-  if (standby_loop_ != nullptr && !session_.is_seeking()) return;
+  if (standby_loop_ != nullptr && !session_.is_seeking()) return true;
   const auto settled = [&] { return has_heard() || session_.is_seeking(); };
   if (published_.wait_for(*lock, kGoodbyeTime, settled) && !has_heard()) {
     published_.wait_for(*lock, kLeaveTime, has_heard);
   }
+  return has_heard();
 }
 
 void ControlConnection::tell_standbys(std::unique_lock<std::mutex>* lock) {

@@ -51,8 +51,10 @@ class ControlConnection final : public ArbiterConnection,
   void report_broken_link(Rank peer, const Status& cause) override;
   void report_waiting(const WaitMessage& wait) override;
   void say_shrink(const ShrinkMessage& message) override;
-  /// Waits until the arbiter has told the others, half a second at most; where it has just been
-  /// lost, first for the next one. Where none answers, tells the standbys, for as long at most.
+  /// Waits until the arbiter has told the others: half a second at most, and two more where it is
+  /// lost, for the next one. Where none has answered by then, and this process holds none, tells
+  /// the standbys, for half a second at most. A standby that others are on their way to turns these
+  /// away, for a second at most. So it takes four seconds at most, and mostly no time.
   void leave() override;
 
   // ControlClient
@@ -78,7 +80,8 @@ class ControlConnection final : public ArbiterConnection,
   void advance_dial(TimePoint now);
   void stand_by();
   void publish();
-  void await_departure(std::unique_lock<std::mutex>* lock);
+  /// False: it has waited in vain.
+  bool await_departure(std::unique_lock<std::mutex>* lock);
   void tell_standbys(std::unique_lock<std::mutex>* lock);
 
   const World& world_;

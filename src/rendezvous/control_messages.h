@@ -50,7 +50,7 @@ enum class MessageType : std::uint8_t {
   kSeated,        ///< a standby that holds the arbiter now: has taken the rank in
   kDeparted,      ///< arbiter: a rank has left; to standbys, to all of a standby, last to itself
   kEnded,         ///< arbiter: a process has ended, by its kernel's word or its host's
-  kPartEnded,     ///< arbiter: has ended its part of a partition, which is not this rank's
+  kPartEnded,     ///< arbiter: has ended its part of a partition; this rank may be of another
 };
 
 struct Message {

@@ -78,21 +78,23 @@ void ControlSession::say_goodbye_to_standbys(TimePoint now) {
   suspects_ = is_connected();
   tells_standbys_ = true;
   state_ = State::kSeeking;
-  static_cast<void>(record_.forgive());
-  for (const Rank rank : {self_, holder_}) record_.on_unreachable(rank);
+  untold_ = record_.standbys_to_tell(holder_);
+  tells_until_ = now + kGoodbyeTime;
   say_goodbye_to_next(now);
 }
 
 void ControlSession::say_goodbye_to_next(TimePoint now) {
-  const Rank next = record_.next_standby();
-  if (next < 0) {
+  if (untold_.empty()) {
     links_.give_up();
     return end();
   }
   RejoinMessage goodbye = record_.rejoin_message();
   goodbye.left.push_back(self_);
-  dialled_ = next;
-  links_.dial(next, goodbye, now);
+  // One that does not answer takes no more than its share of the time.
+  answers_until_ = now + (tells_until_ - now) / std::ssize(untold_);
+  dialled_ = untold_.front();
+  untold_.pop_front();
+  links_.dial(dialled_, goodbye, now);
 }
 
 void ControlSession::end() {
@@ -135,7 +137,7 @@ void ControlSession::on_closed(TimePoint now, bool is_end) {
 bool ControlSession::take(const Message& message, TimePoint now) {
   switch (message.type) {
     case MessageType::kBeat:
-      return true;
+      return message.body.empty();
     case MessageType::kFarewell:
       record_.on_departed(holder_);
       seek(now);
@@ -176,7 +178,7 @@ bool ControlSession::take(const Message& message, TimePoint now) {
       return decision.has_value();
     }
     case MessageType::kPartEnded:
-      if (holder_ == self_) return false;
+      if (holder_ == self_ || !message.body.empty()) return false;
       depose(-1,
              "did not hear this rank for long, and has ended its own part of the job: the "
              "network between the hosts was down, or this rank was stopped");
@@ -208,6 +210,7 @@ void ControlSession::beat(TimePoint now) {
 // ---- Where the arbiter is lost ------------------------------------------------------------------
 
 void ControlSession::look_for_silence(TimePoint now) {
+  if (tells_standbys_ && is_seeking() && now >= answers_until_) return say_goodbye_to_next(now);
   if (state_ == State::kOpen && !silence_.take_silent(now).empty()) suspect(now);
 }
 
@@ -274,20 +277,20 @@ void ControlSession::seek(TimePoint now) {
 }
 
 void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
-  if (tells_standbys_ && outcome != DialOutcome::kPending) {
-    record_.on_unreachable(dialled_);
-    return say_goodbye_to_next(now);
-  }
+  if (tells_standbys_ && outcome != DialOutcome::kPending) return say_goodbye_to_next(now);
   switch (outcome) {
     case DialOutcome::kPending:
-    case DialOutcome::kNoted:  // is said to those alone that leave
       return;
     case DialOutcome::kSeated:
       return move_to(dialled_, now);
     case DialOutcome::kRefused:
       return on_refused(now);
+    case DialOutcome::kNoted:  // is said to those alone that leave
     case DialOutcome::kFailed:
       record_.on_unreachable(dialled_);
+      return seek(now);
+    case DialOutcome::kEnded:
+      record_.on_part_ended(dialled_);
       return seek(now);
     case DialOutcome::kAbsent:
       record_.on_absent(dialled_);

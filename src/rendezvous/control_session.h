@@ -5,6 +5,7 @@
 // Thread rule: one thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <utility>
@@ -22,7 +23,7 @@
 namespace unisono::rendezvous {
 
 /// For how long a rank that leaves waits until the arbiter has heard it, since a stopped one does
-/// not, and then until the standbys have.
+/// not, and then until the standbys have, each of which has an equal share of what is left.
 inline constexpr std::chrono::milliseconds kGoodbyeTime{500};
 
 /// The connections of a rank, as its session uses them.
@@ -60,8 +61,9 @@ class ControlSession {
   /// Says goodbye, to the next arbiter as well if this one ends before it has heard it. The rank
   /// has left once an arbiter says that it has told the others.
   void leave();
-  /// No arbiter has answered: says it to each standby, of which one may hold the next. The rank has
-  /// left once all have heard it that can.
+  /// No arbiter has answered: says it to each standby, of which one may hold the next, last to
+  /// those that have not answered before. The rank has left once all have heard it that can, or had
+  /// their time.
   void say_goodbye_to_standbys(TimePoint now);
   /// It has left, whoever has heard of it. What is open stays so, and nothing that happens there
   /// matters any more.
@@ -78,17 +80,21 @@ class ControlSession {
   void on_dialled(DialOutcome outcome, TimePoint now);
   /// Before what has happened, whenever its owner wakes.
   void on_wake(TimePoint now) { silence_.on_wake(now); }
-  /// After it.
+  /// After it; of a standby that is told a goodbye, too.
   void look_for_silence(TimePoint now);
   void beat(TimePoint now);
-  /// Of silence and beat.
-  TimePoint next_due() const { return silence_.next_due(); }
+  /// Of silence, beat and answers to a goodbye.
+  TimePoint next_due() const {
+    return tells_standbys_ ? std::min(silence_.next_due(), answers_until_) : silence_.next_due();
+  }
 
   bool is_open() const { return state_ == State::kOpen; }
   /// There is a connection to an arbiter, which may be silent.
   bool is_connected() const { return state_ == State::kOpen || suspects_; }
   bool is_seeking() const { return state_ == State::kSeeking; }
   bool has_left() const { return state_ == State::kLeft; }
+  /// This process holds the arbiter, or is about to.
+  bool is_with_own_arbiter() const { return (is_seeking() ? dialled_ : holder_) == self_; }
   /// Nobody answers any more, nor will.
   bool is_lost() const { return state_ == State::kAlone || state_ == State::kLeft; }
   /// Once it is lost: JobRecord::is_last().
@@ -158,6 +164,9 @@ class ControlSession {
   Status partition_;
   bool is_leaving_ = false;
   bool tells_standbys_ = false;  // while seeking: that it has left, and nothing else
+  std::deque<Rank> untold_;      // those that are to hear it yet
+  TimePoint tells_until_{};      // all of them, ...
+  TimePoint answers_until_{};    // and until when the one that is told may answer
   ArbiterNews news_;
   bool has_news_ = false;
   std::deque<Report> reports_;  // lasting ones, the oldest first

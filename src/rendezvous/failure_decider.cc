@@ -76,8 +76,8 @@ void FailureDecider::learn(const RejoinMessage& told) {
   }
   for (const Rank rank : told.left) {
     if (presence(rank) != Presence::kHere) continue;
-    presence_[static_cast<std::size_t>(rank)] = Presence::kLeft;
     awaited_.erase(rank);
+    on_goodbye(rank);
   }
   for (const Rank rank : told.dead) {
     condemn(rank, fmt::format("failed: rank {} found it dead or silent", told.rank));

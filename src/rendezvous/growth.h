@@ -93,8 +93,10 @@ using Accept = std::function<Status(const Invitation& place, TimePoint deadline,
                                     const std::function<Status()>& go_on,
                                     std::chrono::milliseconds first_call)>;
 
-/// A newcomer's way: waits on the list until `deadline` at least once, and on until a group uses a
-/// job with it. Errors as WaitList's, or of the last try once the deadline has passed.
+/// A newcomer's way: waits on the list until `deadline`, and there again while that has not passed
+/// where a group that has let it in does not come about. Who is invited in time has its
+/// invitation's timeout to meet the others, half a minute after the deadline at most. Errors as
+/// Newcomer::await_invitation(), or of the try in which the deadline has passed.
 Status enter_group(Store& store, std::string_view name, int key, TimePoint deadline,
                    const Accept& accept);
 

@@ -32,6 +32,16 @@ Rank JobRecord::next_standby(bool self_last) const {
   return may_be_self ? self_ : -1;
 }
 
+std::deque<Rank> JobRecord::standbys_to_tell(Rank holder) const {
+  std::deque<Rank> ranks;
+  for (const Rank rank : standbys_) {
+    if (rank != self_ && rank != holder && !is_gone_for_good(rank)) ranks.push_back(rank);
+  }
+  std::stable_partition(ranks.begin(), ranks.end(),
+                        [&](Rank rank) { return unreachable_.count(rank) == 0; });
+  return ranks;
+}
+
 bool JobRecord::is_standby() const {
   return std::binary_search(standbys_.begin(), standbys_.end(), self_);
 }

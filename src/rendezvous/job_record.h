@@ -33,6 +33,8 @@ class JobRecord {
   void on_unreachable(Rank rank) { unreachable_.insert(rank); }
   /// Nobody listens where it did.
   void on_absent(Rank rank) { absent_.insert(rank); }
+  /// It holds the arbiter of a part that does not go on.
+  void on_part_ended(Rank rank) { part_ended_.insert(rank); }
   void on_arbiter() { forgive(); }
   /// True where there was one that may answer by now.
   bool forgive() { return !std::exchange(unreachable_, {}).empty(); }
@@ -40,6 +42,8 @@ class JobRecord {
   /// The lowest standby that is not known to be gone; -1 where there is none, or where nobody but
   /// this rank is left. `self_last`: this rank was stopped, and another one may hold it by now.
   Rank next_standby(bool self_last = false) const;
+  /// The others beside `holder` that are not known to be gone, those last that do not answer.
+  std::deque<Rank> standbys_to_tell(Rank holder) const;
   /// This rank is one.
   bool is_standby() const;
   /// For certain nobody but this rank is left: the others have left, ended, or died on this host.
@@ -49,10 +53,11 @@ class JobRecord {
   RejoinMessage rejoin_message() const;
 
  private:
-  bool is_gone(Rank rank) const {
-    return dead_.count(rank) > 0 || left_.count(rank) > 0 || unreachable_.count(rank) > 0 ||
-           absent_.count(rank) > 0 || left_elsewhere_.count(rank) > 0;
+  bool is_gone_for_good(Rank rank) const {
+    return dead_.count(rank) > 0 || left_.count(rank) > 0 || absent_.count(rank) > 0 ||
+           left_elsewhere_.count(rank) > 0 || part_ended_.count(rank) > 0;
   }
+  bool is_gone(Rank rank) const { return is_gone_for_good(rank) || unreachable_.count(rank) > 0; }
 
   /// It cannot be heard any more, wherever it is.
   bool has_ended(Rank rank) const { return left_.count(rank) > 0 || ended_.count(rank) > 0; }
@@ -64,7 +69,7 @@ class JobRecord {
   const std::vector<Rank> standbys_;
   const Rank self_;
   const std::string job_id_;
-  std::set<Rank> dead_, left_, left_elsewhere_, ended_, unreachable_, absent_;
+  std::set<Rank> dead_, left_, left_elsewhere_, ended_, unreachable_, absent_, part_ended_;
   std::deque<FailureDecision> latest_;
 };
 

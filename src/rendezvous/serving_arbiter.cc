@@ -163,7 +163,8 @@ Status ServingArbiter::take(Rank from, const Message& message, TimePoint now) {
       return shrinks_.on_message(from, std::move(shrink), now);
     }
     case MessageType::kBeat:
-      return {};
+      if (message.body.empty()) return {};
+      return {ErrorCode::kProtocol, "malformed beat message"};
     case MessageType::kDeposed: {
       UNISONO_ASSIGN(DeposedMessage deposed, decode_deposed(message.body, size_));
       // The word of one that was cut off for a while, while this arbiter served the others, is

@@ -127,6 +127,8 @@ class ServingArbiter final : private Evidence {
 
   // Where arbiters are lost (arbiter_succession.cc).
   void note_goodbye(int connection, RejoinMessage told);
+  /// To one that is not seated, and closes its connection.
+  void answer(int connection, std::string bytes);
   void learn(RejoinMessage told);
   void take_over(TimePoint now);
   void welcome_back(int connection, TimePoint now);
@@ -135,6 +137,8 @@ class ServingArbiter final : private Evidence {
   void end_minority(const Parts& parts, TimePoint now);
   std::set<Rank> not_here(const std::vector<Rank>& ranks) const;
   void look_after_silence(TimePoint now);
+  /// Of those that are seated.
+  Parts heard_parts(TimePoint now) const;
   void judge_silent(const std::vector<Rank>& silent, TimePoint now);
   void abdicate();
 

@@ -57,6 +57,7 @@ enum class DialOutcome : std::uint8_t {
   kFailed,   ///< it does not answer in time
   kAbsent,   ///< nobody listens there
   kNoted,    ///< it knows that this rank has left
+  kEnded,    ///< it has ended its part of a partition, which need not be this rank's
 };
 
 }  // namespace unisono::rendezvous

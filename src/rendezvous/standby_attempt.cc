@@ -14,6 +14,8 @@ DialOutcome answer_in(MessageType said) {
       return DialOutcome::kLeft;
     case MessageType::kDeparted:
       return DialOutcome::kNoted;
+    case MessageType::kPartEnded:
+      return DialOutcome::kEnded;
     default:
       return DialOutcome::kFailed;
   }

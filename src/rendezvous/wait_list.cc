@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
 
 #include "base/handshake.h"
 #include "base/limits.h"
@@ -179,14 +180,20 @@ Status WaitList::read_place(int place, const std::string& text) {
         fmt::format("place {} of '{}' in the store names no newcomer; crossed out", place, list_));
     return cross_out(place);
   }
-  // It has lost the place where it was seen, and taken this one.
-  std::erase_if(seen_, [&](const auto& each) {
-    return each.first != place && each.second.newcomer.handle == newcomer->handle;
-  });
   Seen& seen = seen_[place];
   if (seen.newcomer.handle == newcomer->handle) return Status();
   seen = {*std::move(newcomer), Clock::now(), false};
-  return set_in_store(store_, question_key(list_, seen.newcomer.handle), group_);
+  const std::string& handle = seen.newcomer.handle;
+  const int earlier = std::exchange(place_of_.try_emplace(handle, place).first->second, place);
+  const auto lost = seen_.find(earlier);
+  if (earlier != place && lost != seen_.end() && lost->second.newcomer.handle == handle) {
+    // It has lost the place where it was seen, and taken this one. It was asked there.
+    seen.asked = lost->second.asked;
+    seen.is_here = lost->second.is_here;
+    seen_.erase(lost);
+    return Status();
+  }
+  return set_in_store(store_, question_key(list_, handle), group_);
 }
 
 Status WaitList::read_answers() {

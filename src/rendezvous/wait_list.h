@@ -99,6 +99,7 @@ class WaitList {
   int first_ = -1;  // -1: not read yet
   int end_ = 0;     // the first free place
   std::map<int, Seen> seen_;
+  std::map<std::string, int> place_of_;  // where each was seen last, by its handle
 };
 
 /// A newcomer's way from the list to an invitation.

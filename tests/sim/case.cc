@@ -439,7 +439,8 @@ std::set<Rank> culprits(const Case& c) {
     // In growth a stop may be longer than others wait for what they have sent to go out.
     const bool is_short = fault.kind == Fault::Kind::kStop && !fault.is_for_ever() && !is_missed;
     if (is_short && !fault.is_in_growth) continue;
-    ranks.insert(fault.rank);
+    // Which rank a newcomer is shows when it is in.
+    ranks.insert(fault.is_of_newcomer ? -1 : fault.rank);
     if (fault.kind == Fault::Kind::kCut) ranks.insert(fault.peer);
     // Of two that differ neither is the odd one.
     if (fault.kind == Fault::Kind::kDiffers && c.ranks == 2) ranks = {0, 1};

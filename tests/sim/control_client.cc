@@ -36,8 +36,11 @@ void ControlClient::leave() {
 void ControlClient::close_if_left() {
   if (now() >= gone_at_) {
     gone_at_ = now() + kGoodbyeTime;
-    if (std::exchange(tells_standbys_, true)) session_.end();
-    session_.say_goodbye_to_standbys(now());
+    if (session_.is_with_own_arbiter() || std::exchange(tells_standbys_, true)) {
+      session_.end();
+    } else {
+      session_.say_goodbye_to_standbys(now());
+    }
   }
   if (!session_.has_left()) return;
   give_up();

@@ -19,7 +19,14 @@ class GrowthJudge {
  public:
   GrowthJudge(const Case& c, const Jobs& jobs, const Processes& processes,
               const std::vector<std::string>& listed)
-      : c_(c), jobs_(jobs), processes_(processes), listed_(listed), sleeps_(sleeps(c)) {}
+      : c_(c),
+        jobs_(jobs),
+        processes_(processes),
+        listed_(listed),
+        sleeps_(sleeps(c)),
+        is_disturbed_(is_late(c) ||
+                      std::any_of(processes.begin(), processes.end(),
+                                  [&](const auto& each) { return !is_unharmed(*each); })) {}
 
   std::string judge() {
     for (const auto& each : processes_) {
@@ -59,6 +66,12 @@ class GrowthJudge {
       const bool stops = fault.kind == Fault::Kind::kPause || fault.kind == Fault::Kind::kStop;
       return stops && fault.lasts > c.growing.timeout;
     });
+  }
+
+  // Somebody is not run for a while, or seldom.
+  static bool is_late(const Case& c) {
+    return std::any_of(c.faults.begin(), c.faults.end(),
+                       [](const Fault& fault) { return fault.kind != Fault::Kind::kCrash; });
   }
 
   // All members of the communicator that grew use the new job, in which ranks are as they are to
@@ -108,14 +121,15 @@ class GrowthJudge {
     for (const SimulatedRank::Seen& seen : rank_at(place).failures()) {
       if (seen.failure.code() == ErrorCode::kAborted) continue;
       const Rank named = seen.failure.rank();
-      const bool is_true =
-          named < 0 ? !c_.faults.empty() : !is_unharmed(process(process_of(place.job, named)));
+      const Process* const blamed = named < 0 ? nullptr : &process(process_of(place.job, named));
+      const bool is_true = blamed == nullptr ? is_disturbed_ : !is_unharmed(*blamed);
       // Who gives up a job that the others use has hung up.
-      const bool may_have_given_up = sleeps_ && place.job > 0;
+      const bool may_have_given_up = blamed != nullptr && sleeps_ && place.job > 0 &&
+                                     (blamed->has_slept || !uses(*blamed, place.job));
       if (is_true || may_have_given_up || its.is_missed) continue;
       accuse(fmt::format("process {} blames rank {} of job {}, process {}, which did nothing: {}",
-                         its.number, named, place.job,
-                         named < 0 ? -1 : process_of(place.job, named), seen.failure.message()));
+                         its.number, named, place.job, blamed == nullptr ? -1 : blamed->number,
+                         seen.failure.message()));
     }
   }
 
@@ -129,7 +143,7 @@ class GrowthJudge {
       if (!newcomer->is_newcomer || !newcomer->places.empty() || !is_unharmed(*newcomer)) continue;
       for (const auto& each : processes_) {
         if (each->places.empty() || each->has_enough || !is_unharmed(*each)) continue;
-        if (rank_at(each->places[each->current]).is_refused()) return;
+        if (rank_at(each->places[each->current]).is_refused()) continue;
         return accuse(fmt::format("newcomer {} waits in vain, and process {} for more",
                                   newcomer->number, each->number));
       }
@@ -189,6 +203,7 @@ class GrowthJudge {
   const Processes& processes_;
   const std::vector<std::string>& listed_;
   const bool sleeps_;
+  const bool is_disturbed_;  // somebody may be late, or has died
   std::string wrong_;
 };
 

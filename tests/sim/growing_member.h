@@ -30,9 +30,6 @@ class GrowingMember final : public rendezvous::GrowingGroup {
         schedule_(schedule),
         join_(std::move(join)) {}
 
-  /// In the new job.
-  SimulatedRank& grown() const { return *grown_; }
-
   Rank rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
   Status call(Collective collective, const void* in, void* out, std::size_t bytes,

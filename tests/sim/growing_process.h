@@ -33,13 +33,13 @@ struct GrowingProcess {
     Rank rank;
     bool is_used = false;  ///< the job is no mere attempt
   };
-  /// One call of grow() that has led to a new job, for a moment at least.
+  /// One call of grow(), whether or not anybody came.
   struct Growth {
     int job;                    ///< that grew
     std::vector<Rank> members;  ///< of the communicator that grew
-    int new_job = -1;
+    int new_job = -1;           ///< that this member has met the others in; -1: none
     bool has_grown = false;
-    Status why{};  ///< it has not, for a reason
+    Status why{};  ///< why it failed, where it did
     Duration took{};
   };
 
@@ -56,6 +56,7 @@ struct GrowingProcess {
   bool has_enough = false;         ///< with it the communicator is as large as is wanted
   bool is_scheduled = false, is_slow = false;
   bool is_dead = false, is_missed = false;
+  bool has_slept = false;  ///< for longer than others wait for it to meet them
   TimePoint runs_again{};  ///< kNever: is stopped for ever
 
   bool is_stopped() const { return runs_again == kNever; }

@@ -242,6 +242,7 @@ void GrowingSimulation::inject(const Fault& fault) {
         its.runs_again = kNever;
       } else {
         its.runs_again = std::max(its.runs_again, schedule_.now() + fault.lasts);
+        its.has_slept = its.has_slept || fault.lasts > c_.growing.timeout;
         // Its last word may be older than the stop.
         its.is_missed =
             its.is_missed || (c_.silence.count() > 0 && fault.lasts >= c_.silence * 2 / 3);
@@ -255,6 +256,7 @@ void GrowingSimulation::inject(const Fault& fault) {
         if (each->is_stopped()) continue;
         const TimePoint until = schedule_.now() + fault.lasts + random_.up_to(kWakesWithin);
         each->runs_again = std::max(each->runs_again, until);
+        each->has_slept = each->has_slept || fault.lasts > c_.growing.timeout;
       }
       break;
     default:
@@ -412,13 +414,12 @@ Outcome GrowingSimulation::run() {
 Outcome GrowingSimulation::outcome() const {
   Outcome outcome{.wrong = wrong_, .steps = schedule_.steps(), .took = schedule_.now() - began_};
   for (const auto& each : processes_) {
-    bool has_failed = false, has_shrunk = false, has_grown = false;
+    bool has_failed = false, has_shrunk = false;
     for (const Process::Place& place : each->places) {
       const SimulatedRank& rank = rank_at(place);
       outcome.calls_done += rank.calls_done();
       has_failed = has_failed || !rank.failures().empty();
       has_shrunk = has_shrunk || !rank.shrunk().empty();
-      has_grown = has_grown || (place.is_used && place.job > 0);
     }
     outcome.ranks_failed += has_failed ? 1 : 0;
     outcome.ranks_shrunk += has_shrunk ? 1 : 0;

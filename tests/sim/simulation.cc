@@ -302,17 +302,25 @@ void Simulation::judge_failures() {
   // Where as many fail as are left, these may take themselves for the ones that are cut off.
   const bool is_minority = 2 * guilty.size() >= seats_.size() && guilty.size() > 1;
   const bool anybody = is_minority || (isolates_ && !(may_tell_ends_ && all_saw));
+  // So where the others have left: they hear that, and who was not heard names them.
+  const auto stayed = std::count_if(seats_.begin(), seats_.end(), [&](const Seat& each) {
+    return is_judged(each) && !each.rank->failures().empty() && !guilty.contains(each.rank->rank());
+  });
+  const bool are_few = static_cast<std::size_t>(stayed) <= guilty.size();
   const Fault* const partition = lasting_partition(c_);
   // By communicator, and side of a partition.
   std::map<std::pair<std::uint32_t, bool>, const std::pair<const SimulatedRank*, Status>> told;
   for (const Seat& each : seats_) {
     if (!is_judged(each)) continue;
     for (const auto& [communicator, seen, was_alone, is_part] : each.rank->failures()) {
+      const bool is_cut_off =
+          seen.code() == ErrorCode::kPartitioned && seen.rank() == each.rank->rank();
       const bool is_true =
           anybody || guilty.contains(seen.rank()) ||
           (seen.rank() < 0 && !guilty.empty() &&
            (seen.code() == ErrorCode::kTimeout ||
             (only_differs && seen.code() == ErrorCode::kMismatch))) ||
+          (are_few && (each.is_missed || is_cut_off)) ||
           // The whole failed while it was split: its dead may be in another part.
           (is_part && seen.rank() < 0 && !guilty.empty()) ||
           // It knows for whom it waits, and nobody is left who knows for whom that one does.
@@ -332,6 +340,8 @@ void Simulation::judge_failures() {
         return accuse("a death is taken for a passed deadline: " + each.rank->whereabouts());
       }
       if (each.is_missed) continue;  // the job has gone on without it
+      // Where the rank beside the arbiter has left, each hears it of itself.
+      if (is_cut_off) continue;
       // Who hears both parts, as the network is back, has the word of the one or of the other.
       if (partition != nullptr && !partition->is_for_ever()) continue;
       // Where the standbys of a part are elsewhere or have left, each goes by its own deadline.

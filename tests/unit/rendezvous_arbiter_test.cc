@@ -18,6 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::Field;
 
@@ -137,6 +138,74 @@ TEST_F(ArbiterTest, ThatServesHearsAGoodbyeOfWhoHadAnother) {
   EXPECT_THAT(named_to(2), ElementsAre(0, 4));
 }
 
+TEST_F(ArbiterTest, OfAStandbyMissesNobodyBecauseOfAGoodbye) {
+  stand_by(1, 5);
+  for (const Rank rank : {2, 3}) come({"job", rank, {0}, {rank}, {}});
+  EXPECT_EQ(arbiter_->next_due(), kNever);
+  run_for(grace::kOwnRank + grace::kSuccession + kSilence, {});
+  EXPECT_FALSE(arbiter_->has_taken_over());
+  for (const Rank rank : {2, 3}) {
+    EXPECT_THAT(lines_.said[rank], ElementsAre(MessageType::kDeparted, MessageType{}));
+  }
+}
+
+TEST_F(ArbiterTest, OfAStandbyTakesNothingButTheGoodbyeFromWhoLeaves) {
+  stand_by(1, 5);
+  come({"job", 3, {2}, {3}, {{ErrorCode::kRankFailed, 4, kEveryCommunicator, 0, "died"}}});
+  for (const Rank rank : {1, 2, 4}) come({"job", rank, {0}, {}, {}, {0}});
+  run_for(grace::kSuccession + milliseconds(200), {1, 2, 4});
+  EXPECT_THAT(named_to(2), ElementsAre(0));
+}
+
+TEST_F(ArbiterTest, ThatServesTellsThoseThatWaitForWhoSaysGoodbye) {
+  stand_by(1, 5);
+  for (const Rank rank : {1, 2, 3, 4}) come({"job", rank, {0}, {}, {}, {0}});
+  const std::string wait = encode_wait(MessageType::kWaiting, {7, 1, {3}, {}, {}}, 5);
+  arbiter_->on_message(2, {MessageType::kWaiting, std::string_view(wait).substr(5)}, now_);
+  come({"job", 3, {}, {3}, {}});
+  run_for(milliseconds(200), {1, 2, 4});
+  EXPECT_THAT(lines_.decisions[2],
+              Contains(AllOf(Field(&FailureDecision::code, ErrorCode::kRankLeft),
+                             Field(&FailureDecision::failed_rank, 3))));
+  EXPECT_THAT(named_to(4), ElementsAre(0));
+}
+
+// Ranks 0 and 1 are two of five then, whoever was silent before.
+TEST_F(ArbiterTest, DoesNotHearThoseThatWereSilentBefore) {
+  meet(5);
+  run_for(kSilence * 2, {0, 1, 2, 3});
+  EXPECT_THAT(named_to(1), ElementsAre(4));
+  run_for(kSilence * 2, {0, 1});
+  EXPECT_THAT(named_to(1), ElementsAre(4, 0));
+  EXPECT_EQ(lines_.decisions[1].back().code, ErrorCode::kPartitioned);
+}
+
+TEST_F(ArbiterTest, TellsEachOfTheSmallerPartWhereItsOwnRankHasLeft) {
+  meet(6);
+  arbiter_->on_message(0, {MessageType::kGoodbye, {}}, now_);
+  run_for(kSilence * 2, {1, 4});
+  for (const Rank rank : {1, 4}) {
+    EXPECT_THAT(lines_.decisions[rank],
+                ElementsAre(AllOf(Field(&FailureDecision::code, ErrorCode::kPartitioned),
+                                  Field(&FailureDecision::failed_rank, rank))));
+  }
+}
+
+TEST_F(ArbiterTest, PassesThoseOnThatComeWhereItsPartHasEnded) {
+  stand_by(1, 5);
+  for (const Rank rank : {1, 2}) come({"job", rank, {}, {}, {}});
+  run_for(grace::kSuccession + milliseconds(200), {1, 2});
+  EXPECT_EQ(lines_.decisions[2].front().code, ErrorCode::kPartitioned);
+  come({"job", 3, {}, {}, {}});
+  EXPECT_THAT(lines_.said[3], ElementsAre(MessageType::kPartEnded, MessageType{}));
+}
+
+TEST_F(ArbiterTest, TakesNoBeatThatSaysSomething) {
+  meet(3);
+  arbiter_->on_message(1, {MessageType::kBeat, "x"}, now_);
+  EXPECT_FALSE(arbiter_->is_seated(1));
+}
+
 // ---- What a rank makes of it --------------------------------------------------------------------
 
 struct RankLines final : ControlLinks {
@@ -177,6 +246,82 @@ TEST(ControlSession, TakesTheEndOfItsOwnPart) {
   EXPECT_TRUE(session.is_open());
   ASSERT_TRUE(session.has_news());
   EXPECT_EQ(session.take_news().decisions.front().code, ErrorCode::kPartitioned);
+}
+
+TEST(ControlSession, IsWithItsOwnArbiterFromWhenItGoesThere) {
+  const std::vector<Member> members = members_apart(5);
+  for (const Rank self : {1, 4}) {
+    RankLines lines;
+    ControlSession session(members, self, "job", kSilence, lines, kMetAt);
+    EXPECT_FALSE(session.is_with_own_arbiter());
+    session.on_closed(kMetAt);
+    EXPECT_EQ(session.is_with_own_arbiter(), self == 1);
+    session.on_dialled(DialOutcome::kSeated, kMetAt);
+    EXPECT_EQ(session.is_with_own_arbiter(), self == 1);
+  }
+}
+
+TEST(ControlSession, GivesEachStandbyItsShareOfTheTimeForAGoodbye) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  session.leave();
+  session.say_goodbye_to_standbys(kMetAt);
+  EXPECT_THAT(lines.dialled, ElementsAre(1));
+  EXPECT_LE(session.next_due(), kMetAt + kGoodbyeTime / 2);
+  session.look_for_silence(kMetAt + kGoodbyeTime / 2);
+  EXPECT_THAT(lines.dialled, ElementsAre(1, 2));
+  session.on_dialled(DialOutcome::kNoted, kMetAt + kGoodbyeTime / 2);
+  EXPECT_THAT(lines.dialled, ElementsAre(1, 2, 3));
+  EXPECT_FALSE(session.has_left());
+  session.look_for_silence(kMetAt + kGoodbyeTime);
+  EXPECT_TRUE(session.has_left());
+}
+
+TEST(ControlSession, SaysGoodbyeLastToAStandbyThatHasNotAnswered) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  session.on_closed(kMetAt);
+  session.on_dialled(DialOutcome::kFailed, kMetAt);
+  lines.dialled.clear();
+  session.leave();
+  session.say_goodbye_to_standbys(kMetAt);
+  for (int i = 0; i < 3; ++i) session.on_dialled(DialOutcome::kNoted, kMetAt);
+  EXPECT_THAT(lines.dialled, ElementsAre(2, 3, 1));
+  EXPECT_TRUE(session.has_left());
+}
+
+// A standby that takes it for one that leaves does not serve it.
+TEST(ControlSession, GoesOnToTheNextStandbyWhereOneTakesItForGone) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  session.on_closed(kMetAt);
+  session.on_dialled(DialOutcome::kNoted, kMetAt);
+  EXPECT_THAT(lines.dialled, ElementsAre(1, 2));
+}
+
+TEST(ControlSession, AsksNobodyAgainWhosePartHasEnded) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  session.on_closed(kMetAt);
+  for (int i = 0; i < 3; ++i) session.on_dialled(DialOutcome::kEnded, kMetAt);
+  EXPECT_THAT(lines.dialled, ElementsAre(1, 2, 3));
+  EXPECT_TRUE(session.is_lost());
+  EXPECT_EQ(session.partition().code(), ErrorCode::kPartitioned);
+}
+
+TEST(ControlSession, TakesNoWordThatSaysMoreThanItMay) {
+  const std::vector<Member> members = members_apart(6);
+  for (const MessageType type : {MessageType::kBeat, MessageType::kPartEnded}) {
+    RankLines lines;
+    ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+    session.on_message({type, "x"}, kMetAt);
+    ASSERT_TRUE(session.has_news());
+    EXPECT_EQ(session.take_news().decisions.front().code, ErrorCode::kProtocol);
+  }
 }
 
 }  // namespace

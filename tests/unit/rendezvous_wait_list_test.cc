@@ -63,5 +63,18 @@ TEST(WaitList, FindsANewcomerOnceThatHasLostItsPlace) {
   EXPECT_EQ(found->front().place, 1);
 }
 
+// As nobody leaves it who keeps to the rules.
+TEST(WaitList, GivesUpASilentNewcomerThatStandsInTwoPlaces) {
+  test::MapStore store;
+  for (const char* place : {"place/0", "place/1"}) store.set(kList + place, entry_of(kFirst));
+  WaitList list(store, "group", std::string(32, 'c'));
+  const TimePoint end = Clock::now() + 10 * kAnswerTime;
+  const auto found = list.find({.at_least = 1, .at_most = 2, .deadline = {}}, [end] {
+    return Clock::now() < end ? Status() : Status(ErrorCode::kTimeout, "it does not end");
+  });
+  ASSERT_TRUE(found) << found.error().message();
+  EXPECT_THAT(*found, SizeIs(0));
+}
+
 }  // namespace
 }  // namespace unisono::rendezvous
