@@ -195,8 +195,8 @@ void ArbiterLoop::seat_again(Strangers::Arrival arrival) {
 }
 
 // Ranks that come in the moment in which this one ends must not take it for dead; some have yet to
-// prove who they are.
-void ArbiterLoop::turn_away_newcomers() {
+// prove who they are, and `awaits_more`: some may be on their way from the arbiter before.
+void ArbiterLoop::turn_away_newcomers(bool awaits_more) {
   const TimePoint until = now_ + kEndingTime;
   for (;;) {
     for (const Listener& listener : options_.listeners) {
@@ -210,12 +210,16 @@ void ArbiterLoop::turn_away_newcomers() {
       arrival->stream.queue(encode(MessageType::kFarewell));
       arrival->stream.close();
     }
-    std::vector<pollfd> unproven;
-    for (const int fd : strangers_.held()) unproven.push_back({fd, POLLIN, 0});
+    std::vector<pollfd> awaited;
+    for (const int fd : strangers_.held()) awaited.push_back({fd, POLLIN, 0});
     now_ = Clock::now();
-    if (unproven.empty() || now_ >= until) return;
+    if ((awaited.empty() && !awaits_more) || now_ >= until) return;
+    const bool accepts = strangers_.accepting(now_);
+    for (const Listener& listener : options_.listeners) {
+      if (accepts) awaited.push_back({listener.fd.get(), POLLIN, 0});
+    }
     // An error would be one of memory: then all are read again.
-    static_cast<void>(::poll(unproven.data(), unproven.size(), timeout_ms(until, now_)));
+    static_cast<void>(::poll(awaited.data(), awaited.size(), timeout_ms(until, now_)));
   }
 }
 
@@ -346,8 +350,9 @@ void ArbiterLoop::stop() {
   if (phase_ == Phase::kGathering) {
     fail({ErrorCode::kRendezvous, "rank 0's process ended before all ranks had arrived", 0});
   }
+  const bool awaits_more = arbiter_ && arbiter_->awaits_ranks();
   if (arbiter_) arbiter_->stop(own_rank_left_, now_);
-  if (is_standbys() && arbiter_->has_own_rank_left()) turn_away_newcomers();
+  if (is_standbys() && arbiter_->has_own_rank_left()) turn_away_newcomers(awaits_more);
   end();
 }
 

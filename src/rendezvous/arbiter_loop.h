@@ -84,7 +84,7 @@ class ArbiterLoop final : private ArbiterLinks {
   void accept_from(const Listener& listener);
   void seat(Strangers::Arrival arrival);
   void seat_again(Strangers::Arrival arrival);
-  void turn_away_newcomers();
+  void turn_away_newcomers(bool awaits_more);
   Seats::iterator find_seat(Rank rank);
   void read_all_seats();
   void read_seat(int fd);

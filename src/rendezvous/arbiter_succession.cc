@@ -63,6 +63,7 @@ void ServingArbiter::learn(RejoinMessage told) {
       note_ended(rank);
     }
   }
+  follows_death_ = follows_death_ || !told.dead.empty();
   decider_.learn(told);
   for (const std::vector<Rank>* const gone : {&told.dead, &told.left}) {
     for (const Rank rank : *gone) succession_->on_gone(rank);

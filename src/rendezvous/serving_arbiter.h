@@ -78,6 +78,10 @@ class ServingArbiter final : private Evidence {
   /// It is no standby's, or no more.
   bool has_taken_over() const { return phase_ != Phase::kStandingBy; }
   bool is_standbys() const { return succession_.has_value(); }
+  /// It has taken over lately because of a death: ranks have yet to come, or to be missed.
+  bool awaits_ranks() const {
+    return follows_death_ && succession_->has_taken_over() && succession_->next_due() != kNever;
+  }
   /// The rank whose process it is has said goodbye here.
   bool has_own_rank_left() const { return own_rank_left_; }
   /// Nobody is connected any more, nor awaited.
@@ -153,6 +157,7 @@ class ServingArbiter final : private Evidence {
   std::map<Rank, TimePoint> missed_until_;  // lately it was not heard, though this process ran
   std::map<int, Rank> seats_;               // by connection
   std::map<Rank, int> connections_;         // the same by rank
+  bool follows_death_ = false;              // a standby's: those that came know of one
   std::set<Rank> ended_;                    // has_ended()
   std::vector<Rank> newly_ended_;           // of these, nobody was told yet
   std::set<Rank> deposers_;                 // have gone to another arbiter
