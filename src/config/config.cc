@@ -122,10 +122,8 @@ const Row kRows[]{
      [](const Config& c) { return std::string(name_of(c.access)); }},
     {{"UNISONO_LEVELS", "auto|off|numa|l3|ranks", "auto",
       "how the ranks of a host are grouped for large all_reduce and reduce, which then cross "
-      "between "
-      "groups once: by NUMA node, by third-level cache, or so many in a row (a power of two); "
-      "auto: "
-      "by those that at least halve what crosses; the same on all ranks"},
+      "between groups once: by NUMA node, by third-level cache, or so many in a row (a power of "
+      "two); auto: by those that at least halve what crosses; the same on all ranks"},
      [](std::string_view text, Config* c) {
        return parse(text, &c->levels) ? Status()
                                       : invalid("one of " + config::list_choices(kLevelsNames) +
