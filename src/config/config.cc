@@ -125,9 +125,11 @@ const Row kRows[]{
       "between groups once: by NUMA node, by third-level cache, or so many in a row (a power of "
       "two); auto: by those that at least halve what crosses; the same on all ranks"},
      [](std::string_view text, Config* c) {
-       return parse(text, &c->levels) ? Status()
-                                      : invalid("one of " + config::list_choices(kLevelsNames) +
-                                                ", or a power of two from 2 to 128");
+       return parse(text, &c->levels)
+                  ? Status()
+                  : invalid("one of " + config::list_choices(kLevelsNames) +
+                            ", or a power of two from " + std::to_string(kLevelsRanksMin) + " to " +
+                            std::to_string(kLevelsRanksMax));
      },
      [](const Config& c) { return text_of(c.levels); }},
     {{"UNISONO_WAIT", choices_of<kWaits>(), "auto",

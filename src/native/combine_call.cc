@@ -211,18 +211,17 @@ void CombineCall::combine() {
   if (ended()) return;
   ++combined_;
   if (!is_in_levels()) {
-    context_.progress.reduced(merged_ = combined_);
-    pass();
+    context_.progress.reduced(combined_);
   } else {
     context_.progress.combined(combined_);
-    if (is_wanted_in(domain_)) return;
-    merged_ = combined_;  // by those of another domain
-    pass();
+    if (is_wanted_in(domain_)) return;  // merge() goes on, else those of another domain do
   }
+  merged_ = combined_;
+  skip_taking();
 }
 
 // Who does not want the result has nothing to take.
-void CombineCall::pass() {
+void CombineCall::skip_taking() {
   if (wants_result_) return;
   taken_ = merged_;
   context_.progress.drained(taken_);
@@ -261,7 +260,7 @@ void CombineCall::merge() {
                     result_slot(self(), merged_) + done, domains, bytes);
   }
   context_.progress.reduced(++merged_);
-  pass();
+  skip_taking();
 }
 
 // Others read the result where it lies. With non-temporal stores it must be complete before it is

@@ -85,7 +85,7 @@ class CombineCall final : public LargeCall {
   void combine_piece(std::uint64_t chunk, std::size_t offset, std::size_t bytes);
   void finish_operands(std::size_t at, std::byte* slot, int operands, std::size_t bytes);
   void merge();
-  void pass();
+  void skip_taking();
   void take();
   void deliver(std::byte* to, const std::byte* from, std::size_t bytes) const;
 

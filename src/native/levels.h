@@ -30,9 +30,8 @@ struct Levels {
 };
 
 /// Of members in their order. One level where they do not lie in two domains or more of two members
-/// or more, or not as above. Of its own accord it makes
-/// levels only where these at least halve what crosses (D <= d), and by nodes rather than by
-/// caches, since less crosses between fewer domains.
+/// or more, or not as above. Of its own accord it makes levels only where these at least halve what
+/// crosses (D <= d), and by nodes rather than by caches, since less crosses between fewer domains.
 Levels levels_of(std::span<const Place> members, const LevelsSetting& setting);
 
 }  // namespace unisono::native
