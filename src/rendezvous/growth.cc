@@ -16,8 +16,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kMeetTime = std::chrono::seconds(30);
-// Newcomers may ask for it as well, so it says no more than a year.
-constexpr milliseconds kTimeMax = std::chrono::hours(24 * 365);
 
 // What rank 0 tells a member: where it goes on, or why nobody does.
 struct Seat {
@@ -85,7 +83,7 @@ Growth::Growth(GrowingGroup& group, Store& store, std::string_view name, const G
       store_(store),
       name_(name),
       options_(options),
-      call_timeout_(std::min(call_timeout, kTimeMax)) {}
+      call_timeout_(std::min(call_timeout, kMeetTimeMax)) {}
 
 Result<bool> Growth::run() {
   UNISONO_ASSIGN(const int newcomers, count_newcomers());
@@ -118,9 +116,10 @@ Result<std::vector<WaitList::Newcomer>> Growth::find_newcomers() {
   UNISONO_TRY(check_name(name_));
   UNISONO_TRY(check_options(options_));
   const int room = kWorldSizeMax - group_.size();
-  const WaitList::Wanted wanted{.at_least = options_.at_least,
-                                .at_most = std::min(options_.at_most, room),
-                                .deadline = later(Clock::now(), std::min(options_.wait, kTimeMax))};
+  const WaitList::Wanted wanted{
+      .at_least = options_.at_least,
+      .at_most = std::min(options_.at_most, room),
+      .deadline = later(Clock::now(), std::min(options_.wait, kMeetTimeMax))};
   list_.emplace(store_, name_, random_group());
   UNISONO_ASSIGN(auto newcomers, list_->find(wanted, [this] { return group_.go_on(); }));
   if (static_cast<int>(newcomers.size()) < options_.at_least) newcomers.clear();
@@ -211,11 +210,11 @@ Status Growth::first_reason(const Status& own) {
 
 // For rank 0, which looks for newcomers. Its wrong options are refused there.
 milliseconds Growth::wait_of_others() const {
-  return call_timeout_ + std::clamp(options_.wait, milliseconds(0), kTimeMax);
+  return call_timeout_ + std::clamp(options_.wait, milliseconds(0), kMeetTimeMax);
 }
 
 milliseconds Growth::patience() const {
-  return options_.timeout.count() > 0 ? std::min(options_.timeout, kTimeMax)
+  return options_.timeout.count() > 0 ? std::min(options_.timeout, kMeetTimeMax)
                                       : std::min(call_timeout_, kMeetTime);
 }
 

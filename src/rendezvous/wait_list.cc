@@ -87,7 +87,6 @@ std::string invitation_text(const Invitation& invitation) {
 }
 
 std::optional<Invitation> parse_invitation(std::string_view text) {
-  constexpr milliseconds kTimeoutMax = std::chrono::hours(24 * 365);
   std::array<std::string_view, 5> words;
   Invitation invitation;
   milliseconds::rep timeout = 0;
@@ -97,7 +96,7 @@ std::optional<Invitation> parse_invitation(std::string_view text) {
     return {};
   }
   if (invitation.size < 2 || invitation.size > kWorldSizeMax || invitation.rank < 0 ||
-      invitation.rank >= invitation.size || timeout < 0 || timeout > kTimeoutMax.count()) {
+      invitation.rank >= invitation.size || timeout < 0 || timeout > kMeetTimeMax.count()) {
     return {};
   }
   invitation.job = words[1];

@@ -42,12 +42,15 @@ inline constexpr int kPlacesMax = 1 << 20;
 /// dies then is waited for until the invitation's timeout.
 inline constexpr Duration kAnswerTime = std::chrono::seconds(2);
 
+/// The longest timeout of an invitation.
+inline constexpr std::chrono::milliseconds kMeetTimeMax = std::chrono::hours(24 * 365);
+
 /// Where an invited newcomer joins, and as what.
 struct Invitation {
   std::string job;  ///< the name of the rendezvous in the store
   int rank = 0;
   int size = 0;
-  std::chrono::milliseconds timeout{};  ///< until all have met
+  std::chrono::milliseconds timeout{};  ///< until all have met, at most kMeetTimeMax
 };
 
 /// Random, for one call of grow() and for the job that comes of it.
