@@ -161,26 +161,20 @@ bool CombineCall::can_take() const {
   return true;
 }
 
-bool CombineCall::move() {
-  bool moved = false;
-  while (!ended()) {
-    const Reading reading(*this);
-    if (!reading.allowed()) break;
-    // Combining first: the others wait for it.
-    if (can_combine()) {
-      combine();
-    } else if (can_merge()) {
-      merge();
-    } else if (can_take()) {
-      take();
-    } else if (can_fill()) {
-      fill();
-    } else {
-      break;
-    }
-    moved = true;
+// Combining first: the others wait for it.
+bool CombineCall::step() {
+  if (can_combine()) {
+    combine();
+  } else if (can_merge()) {
+    merge();
+  } else if (can_take()) {
+    take();
+  } else if (can_fill()) {
+    fill();
+  } else {
+    return false;
   }
-  return moved;
+  return true;
 }
 
 void CombineCall::fill() {

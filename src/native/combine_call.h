@@ -37,7 +37,7 @@ class CombineCall final : public LargeCall {
   Status plan(Offer* offer) override;
   bool prepare_cell() override;
   Status accept(int member, const Offer& offer) override;
-  bool move() override;
+  bool step() override;
   bool took_all() const override;
   bool gave_all() const override;
   bool released() override;

@@ -166,18 +166,11 @@ Status ExchangeCall::accept(int member, const Offer& offer) {
   return {};
 }
 
-bool ExchangeCall::move() {
-  bool moved = false;
-  while (!ended()) {
-    const Reading reading(*this);
-    if (!reading.allowed()) break;
-    if (!take()) {
-      if (!can_fill()) break;
-      fill();
-    }
-    moved = true;
-  }
-  return moved;
+bool ExchangeCall::step() {
+  if (take()) return true;
+  if (!can_fill()) return false;
+  fill();
+  return true;
 }
 
 // ---- Giving --------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ class ExchangeCall final : public LargeCall {
   Status plan(Offer* offer) override;
   bool prepare_cell() override;
   Status accept(int member, const Offer& offer) override;
-  bool move() override;
+  bool step() override;
   bool took_all() const override;
   bool gave_all() const override;
   bool released() override;

@@ -65,7 +65,8 @@ void LargeCall::start(const Arguments& arguments, const Transfer& transfer) {
   takes_turns_ = context_.group.takes_turns() && transfer.gives_and_takes_all(size());
   accepted_ = transfer.sources.first;
   offer_ = {};
-  told_finished_ = false;
+  steps_ = 0;
+  is_long_ = told_finished_ = false;
   reads_in_place_ = false;
   stage_ = Stage::kEnter;
   Status planned = plan(&offer_);
@@ -120,6 +121,17 @@ bool LargeCall::what_was_read_counts() const {
   return context_.group.header().raised.load(std::memory_order_relaxed) == 0;
 }
 
+// True when something moved: until nothing can, or a turn is over.
+bool LargeCall::move() {
+  const int before = steps_;
+  while (!ended()) {
+    const Reading reading(*this);
+    if (!reading.allowed() || !step()) break;
+    if (++steps_ % kStepsAtOnce == 0) return is_long_ = true;
+  }
+  return steps_ != before;
+}
+
 bool LargeCall::advance() {
   if (stage_ == Stage::kEnter && !enter()) {
     // Nothing is done yet: readers of an earlier call are late.
@@ -139,7 +151,7 @@ bool LargeCall::advance() {
     if (told_finished_ && gave_all()) {
       stage_ = Stage::kLeave;
       if (is_trial_) end_trial();
-    } else if (!moved) {
+    } else if (!moved || (steps_ > 0 && steps_ % kStepsAtOnce == 0)) {
       return false;
     }
   }

@@ -3,7 +3,8 @@
 // ExchangeCall and CombineCall.
 //
 // Nothing waits for anything it need not: advance() does whatever of filling, combining and taking
-// is possible, in that rank's own order, until nothing is.
+// is possible, in that rank's own order, until nothing is or kStepsAtOnce are done: whoever calls
+// it looks at deadlines and failures in between.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -25,6 +26,9 @@ namespace unisono::native {
 /// push what the ranks still read out of the caches. Not what this rank has read in the call, in
 /// place: it is in the caches, and a non-temporal store would have it written to memory first.
 inline constexpr std::size_t kStreamingBytes = std::size_t{8} << 20;
+
+/// Of at most kWindowSlotBytes each.
+inline constexpr int kStepsAtOnce = 32;
 
 inline constexpr std::size_t kScratchBytes = std::size_t{256} << 10;
 
@@ -64,8 +68,8 @@ class LargeCall : public NativeCall {
   virtual bool prepare_cell() = 0;
   /// Takes note of what `member` offers.
   virtual Status accept(int member, const Offer& offer) = 0;
-  /// Moves chunks as far as possible.
-  virtual bool move() = 0;
+  /// Moves one chunk on. False where nothing can move.
+  virtual bool step() = 0;
   /// This rank has read all it needs from the others; they are told at once.
   virtual bool took_all() const = 0;
   virtual bool gave_all() const = 0;
@@ -144,6 +148,7 @@ class LargeCall : public NativeCall {
   void end_trial();
   bool enter();
   bool accept_offers();
+  bool move();
   bool what_was_read_counts() const;
   bool is_waited_for(int member) const;
 
@@ -156,6 +161,7 @@ class LargeCall : public NativeCall {
   Offer offer_;
   CallRecord record_;
   std::size_t element_bytes_ = 1;
+  int steps_ = 0;
   bool told_finished_ = false;
   bool reads_in_place_ = false;  // some member's own buffer
   int accepted_ = 0;             // sources before this one have been accepted

@@ -360,6 +360,39 @@ TEST(NativeFailures, AfterARaiseNobodyReadsAnothersMemory) {
   EXPECT_THAT(run_threads(2, {}, body), IsEmpty());
 }
 
+// Whoever waits for a call looks at deadlines and failures where advance() returns.
+TEST(NativeFailures, EndACallInTheMiddleOfItsMemory) {
+  constexpr std::size_t kCount = 8 << 20;
+  std::atomic<int> stage{0};
+  const auto body = [&](TestRank& rank) {
+    std::vector<int> data(kCount, rank.self + 1);
+    Call call;
+    call.collective = Collective::kBroadcast;
+    call.in = call.out = data.data();
+    call.count = kCount;
+    call.type = DataType::kInt32;
+    while (stage.load() < rank.self) std::this_thread::yield();
+    Operation& operation = rank.start(call);
+    rank.check(!operation.advance(), "all at once");
+    if (rank.self == 0) {
+      stage.store(1);
+      while (stage.load() < 2) std::this_thread::yield();
+      rank.group->raise(ErrorCode::kAborted, 0);
+      stage.store(3);
+      while (stage.load() < 4) std::this_thread::yield();
+    } else {
+      rank.check(data.front() == 1 && data.back() == 2, "it copied nothing, or all");
+      stage.store(2);
+      while (stage.load() < 3) std::this_thread::yield();
+      for (int look = 0; look < 100; ++look) rank.check(!operation.advance(), "it went on");
+      rank.check(data.back() == 2, "it copied after the raise");
+      stage.store(4);
+    }
+    operation.fail(Status(ErrorCode::kAborted, "over", 0));
+  };
+  EXPECT_THAT(run_threads(2, {}, body), IsEmpty());
+}
+
 // Rank 0 gives up, and its buffer is its own again, before rank 1 begins.
 void read_after_a_raise(TestRank& rank, bool heap, std::atomic<int>& stage) {
   constexpr std::size_t kCount = 100'000;
