@@ -15,7 +15,7 @@
 
 #include "base/errno_text.h"
 #include "base/memfd.h"
-#include "recorder/processes.h"
+#include "base/process_facts.h"
 #include "recorder/record_format.h"
 
 namespace unisono::recorder {

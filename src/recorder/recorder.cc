@@ -14,7 +14,7 @@
 #include "base/collective.h"
 #include "base/errno_text.h"
 #include "base/log.h"
-#include "recorder/processes.h"
+#include "base/process_facts.h"
 #include "recorder/record_reader.h"
 #include "recorder/trace.h"
 

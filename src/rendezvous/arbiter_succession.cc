@@ -163,7 +163,9 @@ void ServingArbiter::end_minority(const Parts& parts, TimePoint now) {
 
 void ServingArbiter::look_after_silence(TimePoint now) {
   judge_silent(silence_.take_silent(now), now);
-  decider_.note_overdue(silence_.overdue(now));
+  const std::vector<Rank> overdue = silence_.overdue(now);
+  decider_.note_overdue(overdue);
+  ask_witnesses(overdue, now);
   if (!silence_.take_beat(now)) return;
   const auto beat = std::make_shared<const std::string>(encode(MessageType::kBeat));
   for (const auto& [connection, rank] : seats_) {
@@ -204,10 +206,33 @@ void ServingArbiter::judge_silent(const std::vector<Rank>& silent, TimePoint now
   for (const Rank rank : silent) {
     if (!parts.elsewhere.contains(rank)) note_ended(rank);
     decider_.condemn(rank, fmt::format("is silent: nothing was heard of it for {} "
-                                       "(UNISONO_SILENCE); it is stopped, or its host cannot be "
-                                       "reached",
-                                       duration_text(silence_.limit())));
+                                       "(UNISONO_SILENCE){}",
+                                       duration_text(silence_.limit()), why_silent(rank, parts)));
   }
+}
+
+std::string ServingArbiter::why_silent(Rank rank, const Parts& parts) const {
+  const std::string seen = witnesses_.text_on(rank);
+  if (!seen.empty()) return seen;
+  const auto is_beside = [&](Rank other) {
+    return other != rank && same_host(decider_.member(other), decider_.member(rank));
+  };
+  const auto has_beside = [&](const std::set<Rank>& ranks) {
+    return std::any_of(ranks.begin(), ranks.end(), is_beside);
+  };
+  if (has_beside(parts.elsewhere) && !has_beside(parts.here)) {
+    return ", nor of any other rank of its host, which is down or cannot be reached";
+  }
+  return fmt::format("; {}", sight_text(ProcessSight::kUnseen));
+}
+
+void ServingArbiter::ask_witnesses(const std::vector<Rank>& overdue, TimePoint now) {
+  std::vector<Rank> heard;
+  if (!overdue.empty()) heard = seated_ranks();
+  std::erase_if(heard, [&](Rank rank) { return !hears(rank, now); });
+  const auto questions =
+      witnesses_.ask(overdue, heard, [this](Rank rank) { return host_of(rank); });
+  for (const auto& [witness, rank] : questions) say(witness, encode_ask_sight(rank));
 }
 
 // Everyone has gone to another arbiter, and nobody takes this one's word for anything. Its own rank

@@ -71,6 +71,9 @@ class ControlConnection final : public ArbiterConnection,
     dial_.emplace(world_, standby, greeting, now);
   }
   void give_up() override { dial_.reset(); }
+  ProcessSight sight_of(Rank rank) const override {
+    return rendezvous::sight_of(world_.members[static_cast<std::size_t>(rank)]);
+  }
   void move() override;
 
   /// Calls `saying`, which tells the session something, and lets others see what came of it.

@@ -40,6 +40,7 @@ enum class MessageType : std::uint8_t {
   kRejoin,        ///< rank, to a standby: has lost the arbiter; see rejoin_message.h
   kBeat,          ///< both: lives
   kDeposed,       ///< rank, to an arbiter that was silent: goes to another one
+  kSight,         ///< rank: what it sees of a process on its host; see witnesses.h
   kRefusal = 32,  ///< arbiter: the rendezvous failed
   kWelcome,       ///< arbiter: all have arrived; the members follow
   kMembers,       ///< arbiter: a run of members
@@ -50,6 +51,7 @@ enum class MessageType : std::uint8_t {
   kSeated,        ///< a standby that holds the arbiter now: has taken the rank in
   kDeparted,      ///< arbiter: a rank has left; to standbys, to all of a standby, last to itself
   kEnded,         ///< arbiter: a process has ended, by its kernel's word or its host's
+  kAskSight,      ///< arbiter: what does this rank see of the process of a rank on its host?
   kPartEnded,     ///< arbiter: has ended its part of a partition; this rank may be of another
 };
 

@@ -165,6 +165,12 @@ bool ControlSession::take(const Message& message, TimePoint now) {
     }
     case MessageType::kAskWaits:
       return news_.asks_for_waits = has_news_ = true;
+    case MessageType::kAskSight: {
+      const auto rank = decode_rank(message.body, size());
+      if (!rank || *rank == self_) return false;
+      report(encode(SightMessage{*rank, sight_of(*rank)}));
+      return true;
+    }
     case MessageType::kShrink: {
       auto word = decode_shrink(message.body, size());
       if (!word || news_.shrink_words.size() == kShrinkWordsMax) return false;
@@ -187,6 +193,11 @@ bool ControlSession::take(const Message& message, TimePoint now) {
     default:
       return false;
   }
+}
+
+ProcessSight ControlSession::sight_of(Rank rank) const {
+  const bool is_here = same_host(member(rank), member(self_));
+  return is_here ? links_.sight_of(rank) : ProcessSight::kUnseen;
 }
 
 void ControlSession::deliver(FailureDecision decision) {
@@ -239,9 +250,8 @@ void ControlSession::acquit(TimePoint now) {
 
 void ControlSession::depose_silent(Rank successor) {
   if (!suspects_) return;
-  depose(successor, fmt::format("is silent: nothing was heard of it for {}; it is stopped, or its "
-                                "host cannot be reached",
-                                duration_text(silence_.limit())));
+  depose(successor, fmt::format("is silent: nothing was heard of it for {}; {}",
+                                duration_text(silence_.limit()), sight_text(sight_of(holder_))));
 }
 
 void ControlSession::depose(Rank successor, const std::string& why) {

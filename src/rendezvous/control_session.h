@@ -19,6 +19,7 @@
 #include "rendezvous/shrink_message.h"
 #include "rendezvous/silence.h"
 #include "rendezvous/standby.h"
+#include "rendezvous/witnesses.h"
 
 namespace unisono::rendezvous {
 
@@ -40,6 +41,8 @@ class ControlLinks {
   /// Tells a standby that it came to that it gives up, lest this rank is taken for dead.
   /// Idempotent.
   virtual void give_up() = 0;
+  /// Of the process of a rank on the same host.
+  virtual ProcessSight sight_of(Rank rank) const = 0;
   /// The standby's connection is the arbiter's from now on; closes the one before.
   virtual void move() = 0;
 };
@@ -130,6 +133,7 @@ class ControlSession {
   void drop_old_reports(TimePoint now);
   /// False: no arbiter sends this.
   bool take(const Message& message, TimePoint now);
+  ProcessSight sight_of(Rank rank) const;
   void deliver(FailureDecision decision);
   void deliver_broken_link(Rank peer, const Status& cause);
   /// The arbiter died or talks nonsense; `how` completes what is said of its rank.

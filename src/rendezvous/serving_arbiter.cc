@@ -162,6 +162,11 @@ Status ServingArbiter::take(Rank from, const Message& message, TimePoint now) {
       UNISONO_ASSIGN(ShrinkMessage shrink, decode_shrink(message.body, size_));
       return shrinks_.on_message(from, std::move(shrink), now);
     }
+    case MessageType::kSight: {
+      UNISONO_ASSIGN(const SightMessage told, decode_sight(message.body, size_));
+      witnesses_.on_sight(from, told);
+      return {};
+    }
     case MessageType::kBeat:
       if (message.body.empty()) return {};
       return {ErrorCode::kProtocol, "malformed beat message"};

@@ -20,6 +20,7 @@
 #include "rendezvous/shrink_agreements.h"
 #include "rendezvous/silence.h"
 #include "rendezvous/succession.h"
+#include "rendezvous/witnesses.h"
 
 namespace unisono::rendezvous {
 
@@ -144,6 +145,8 @@ class ServingArbiter final : private Evidence {
   /// Of those that are seated.
   Parts heard_parts(TimePoint now) const;
   void judge_silent(const std::vector<Rank>& silent, TimePoint now);
+  std::string why_silent(Rank rank, const Parts& parts) const;
+  void ask_witnesses(const std::vector<Rank>& overdue, TimePoint now);
   void abdicate();
 
   const Options options_;
@@ -154,6 +157,7 @@ class ServingArbiter final : private Evidence {
   FailureDecider decider_;
   ShrinkAgreements shrinks_;
   Silence silence_;
+  Witnesses witnesses_;
   std::map<Rank, TimePoint> missed_until_;  // lately it was not heard, though this process ran
   std::map<int, Rank> seats_;               // by connection
   std::map<Rank, int> connections_;         // the same by rank

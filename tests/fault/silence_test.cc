@@ -74,7 +74,8 @@ TEST_P(Silenced, RankZeroIsNamedToAllAndLearnsThatTheJobWentOn) {
     meet_again(board_, kStopRanks + 5);
     if (comm.rank() == 1) kill(board_->pids[0], SIGCONT);
   });
-  for (const int rank : {1, 2, 3}) expect_named(board_->blocking[rank], 0, rank, "is silent");
+  for (const int rank : {1, 2, 3})
+    expect_named(board_->blocking[rank], 0, rank, "its process is stopped");
   for (const int rank : {1, 2}) expect_named(board_->pending[rank], 2, rank, "rank 3");
   expect_named(board_->blocking[0], 0, 0, "the job went on without it");
 }
@@ -95,7 +96,8 @@ TEST_P(Silenced, AnotherRankIsNamedToAllAndItself) {
     // The arbiter lives until the one that was stopped has heard of it.
     if (!eventually([&] { return board_->finished == 1; })) throw std::runtime_error("hung");
   });
-  for (const int rank : {0, 1, 2, 3}) expect_named(board_->blocking[rank], 2, rank, "is silent");
+  for (const int rank : {0, 1, 2, 3})
+    expect_named(board_->blocking[rank], 2, rank, "its process is stopped");
 }
 
 TEST_P(Silenced, RankZeroAndTheFirstStandbyAtOnce) {

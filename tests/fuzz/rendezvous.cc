@@ -13,6 +13,7 @@
 #include "rendezvous/rendezvous_point.h"
 #include "rendezvous/shrink_message.h"
 #include "rendezvous/sockets.h"
+#include "rendezvous/witnesses.h"
 #include "tests/fuzz/target.h"
 
 namespace unisono::fuzz {
@@ -147,6 +148,12 @@ void check_body(MessageType type, std::string_view body, int size) {
                 "what was read cannot be said");
       }
       return;
+    case MessageType::kSight:
+      if (const auto told = decode_sight(body, size)) {
+        require(told->rank >= 0 && told->rank < size, "a process of no rank");
+        require(body_of(encode(*told)) == body, "another sight");
+      }
+      return;
     case MessageType::kDeparted:
       if (const auto rank = decode_rank(body, size)) {
         require(body_of(encode_departed(*rank)) == body, "another rank");
@@ -220,7 +227,8 @@ std::vector<std::string> messages() {
                      {1, 3},
                      {{ErrorCode::kRankFailed, 0, kEveryCommunicator, 0, "rank 0 died"}}},
                     4),
-      encode_departed(3), encode_deposed({1, std::chrono::milliseconds(600)})};
+      encode_departed(3), encode_ask_sight(3), encode(SightMessage{3, ProcessSight::kStopped}),
+      encode_deposed({1, std::chrono::milliseconds(600)})};
 }
 
 std::vector<Bytes> messages_corpus() {

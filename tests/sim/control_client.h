@@ -23,6 +23,8 @@ struct ControlNetwork {
   std::function<int(Rank standby, rendezvous::RejoinMessage greeting)> dial;
   std::function<void(int connection, std::string)> send;
   std::function<void(int connection)> close;
+  /// Of the process of a rank on the same host.
+  std::function<rendezvous::ProcessSight(Rank)> sight_of;
 };
 
 class ControlClient final : public rendezvous::ArbiterConnection, private rendezvous::ControlLinks {
@@ -89,6 +91,7 @@ class ControlClient final : public rendezvous::ArbiterConnection, private rendez
   void close() override { network_.close(connection_); }
   void dial(Rank standby, const rendezvous::RejoinMessage& greeting, TimePoint now) override;
   void give_up() override;
+  rendezvous::ProcessSight sight_of(Rank rank) const override { return network_.sight_of(rank); }
   void move() override;
 
   void close_if_left();

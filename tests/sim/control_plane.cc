@@ -44,7 +44,8 @@ ControlPlane::ControlPlane(Options options, Schedule& schedule)
                              return dial(rank, standby, std::move(greeting));
                            },
                        .send = [this](int to, std::string bytes) { up(to, std::move(bytes)); },
-                       .close = [this](int which) { close_at_rank(which); }},
+                       .close = [this](int which) { close_at_rank(which); },
+                       .sight_of = [this](Rank whose) { return sight_of(whose); }},
         schedule_);
     its.client = client.get();
     // No rank looks at the members, and all of them are many in a large job.
@@ -53,6 +54,12 @@ ControlPlane::ControlPlane(Options options, Schedule& schedule)
     arbiter(0).seat(connection, rank, schedule_.now());
     arm(rank);
   }
+}
+
+rendezvous::ProcessSight ControlPlane::sight_of(Rank rank) {
+  if (seat(rank).is_dead) return rendezvous::ProcessSight::kUnseen;
+  return options_.runs_at(rank) > schedule_.now() ? rendezvous::ProcessSight::kStopped
+                                                  : rendezvous::ProcessSight::kRuns;
 }
 
 int ControlPlane::connect(Rank rank, Rank holder) {

@@ -81,6 +81,7 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
   void close_at_holder(int connection);
   void when_run(TimePoint when, Rank at, std::function<void()> what);
   void arm(Rank rank);
+  rendezvous::ProcessSight sight_of(Rank rank);
 
   const Options options_;
   Schedule& schedule_;

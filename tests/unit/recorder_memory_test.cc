@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/memfd.h"
-#include "recorder/processes.h"
+#include "base/process_facts.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/recorder_record.h"
 

@@ -21,6 +21,7 @@ using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::Field;
+using testing::HasSubstr;
 
 constexpr milliseconds kSilence{3000};
 const TimePoint kMetAt = TimePoint() + std::chrono::hours(1);
@@ -59,10 +60,10 @@ struct Lines final : ArbiterLinks {
 /// An arbiter of as many ranks, all of which have met, whose owner wakes every 100 ms.
 class ArbiterTest : public testing::Test {
  protected:
-  void meet(int size) {
-    arbiter_.emplace(members_apart(size), ServingArbiter::Options{0, false, kSilence}, lines_,
-                     now_);
-    for (Rank rank = 0; rank < size; ++rank) arbiter_->seat(rank, rank, now_);
+  void meet(int size) { meet(members_apart(size)); }
+  void meet(const std::vector<Member>& members) {
+    arbiter_.emplace(members, ServingArbiter::Options{0, false, kSilence}, lines_, now_);
+    for (const Member& member : members) arbiter_->seat(member.rank, member.rank, now_);
   }
   void stand_by(Rank self, int size) {
     arbiter_.emplace(members_apart(size), ServingArbiter::Options{self, true, kSilence}, lines_,
@@ -206,20 +207,69 @@ TEST_F(ArbiterTest, TakesNoBeatThatSaysSomething) {
   EXPECT_FALSE(arbiter_->is_seated(1));
 }
 
+/// Rank 0 is alone on its host, all others share one.
+std::vector<Member> members_on_two_hosts(int size) {
+  std::vector<Member> members = members_apart(size);
+  for (Rank rank = 1; rank < size; ++rank) members[rank].host = "shared";
+  return members;
+}
+
+TEST_F(ArbiterTest, SaysWhatOthersOnItsHostSeeOfARankThatIsSilent) {
+  meet(members_on_two_hosts(5));
+  run_for(kSilence * 2 / 3 + milliseconds(100), {0, 1, 2, 3});
+  EXPECT_THAT(lines_.said[1], ElementsAre(MessageType::kAskSight)) << "once";
+  EXPECT_THAT(lines_.said[2], ElementsAre());
+  const std::string unasked = encode(SightMessage{4, ProcessSight::kRuns});
+  const std::string asked = encode(SightMessage{4, ProcessSight::kStopped});
+  arbiter_->on_message(1, {MessageType::kSight, std::string_view(asked).substr(5)}, now_);
+  arbiter_->on_message(2, {MessageType::kSight, std::string_view(unasked).substr(5)}, now_);
+  run_for(kSilence / 2, {0, 1, 2, 3});
+  ASSERT_EQ(named_to(2), std::vector<Rank>{4});
+  EXPECT_THAT(lines_.decisions[2].front().message,
+              AllOf(HasSubstr("is stopped"), HasSubstr("seen by rank 1")));
+}
+
+TEST_F(ArbiterTest, AsksAnewAboutARankThatWasHeardInBetween) {
+  meet(members_on_two_hosts(4));
+  for (int i = 0; i < 2; ++i) {
+    run_for(kSilence * 2 / 3 + milliseconds(100), {0, 1, 2});
+    run_for(milliseconds(700), {0, 1, 2, 3});
+  }
+  EXPECT_THAT(lines_.said[1], ElementsAre(MessageType::kAskSight, MessageType::kAskSight));
+  EXPECT_THAT(named_to(1), ElementsAre());
+}
+
+TEST_F(ArbiterTest, SaysThatAWholeHostIsSilent) {
+  std::vector<Member> members = members_apart(5);
+  members[4].host = members[3].host;
+  meet(members);
+  run_for(kSilence + milliseconds(500), {0, 1, 2});
+  ASSERT_EQ(named_to(1), (std::vector<Rank>{3, 4}));
+  for (const FailureDecision& decision : lines_.decisions[1]) {
+    EXPECT_THAT(decision.message, HasSubstr("nor of any other rank of its host"));
+  }
+}
+
 // ---- What a rank makes of it --------------------------------------------------------------------
 
 struct RankLines final : ControlLinks {
-  void send(std::string bytes) override { said.push_back(type_of(bytes)); }
+  void send(std::string bytes) override {
+    said.push_back(type_of(bytes));
+    last = std::move(bytes);
+  }
   void close() override {}
   void dial(Rank standby, const RejoinMessage&, TimePoint) override { dialled.push_back(standby); }
   void give_up() override {}
+  ProcessSight sight_of(Rank) const override { return sight; }
   void move() override {}
   static MessageType type_of(const std::string& bytes) {
     return static_cast<MessageType>(bytes[4]);
   }
 
   std::vector<MessageType> said;
+  std::string last;
   std::vector<Rank> dialled;
+  ProcessSight sight = ProcessSight::kStopped;
 };
 
 TEST(ControlSession, LooksForAStandbyWhereAnotherPartHasEnded) {
@@ -311,6 +361,39 @@ TEST(ControlSession, AsksNobodyAgainWhosePartHasEnded) {
   EXPECT_THAT(lines.dialled, ElementsAre(1, 2, 3));
   EXPECT_TRUE(session.is_lost());
   EXPECT_EQ(session.partition().code(), ErrorCode::kPartitioned);
+}
+
+TEST(ControlSession, SaysWhatItSeesOfAProcessOnItsHost) {
+  const std::vector<Member> members = members_on_two_hosts(4);
+  for (const Rank whose : {2, 0, 1}) {
+    RankLines lines;
+    ControlSession session(members, 1, "job", kSilence, lines, kMetAt);
+    const std::string asked = encode_ask_sight(whose);
+    session.on_message({MessageType::kAskSight, std::string_view(asked).substr(5)}, kMetAt);
+    EXPECT_EQ(session.is_open(), whose != 1) << "nobody is asked about itself";
+    if (whose == 1) continue;
+    ASSERT_THAT(lines.said, ElementsAre(MessageType::kSight));
+    EXPECT_EQ(decode_sight(std::string_view(lines.last).substr(5), 4)->sight,
+              whose == 2 ? ProcessSight::kStopped : ProcessSight::kUnseen);
+  }
+}
+
+TEST(ControlSession, SaysOfAnArbiterOnItsHostThatItIsStopped) {
+  std::vector<Member> members = members_apart(4);
+  for (const bool is_here : {true, false}) {
+    members[3].host = members[is_here ? 0 : 1].host;
+    RankLines lines;
+    ControlSession session(members, 3, "job", kSilence, lines, kMetAt);
+    TimePoint now = kMetAt;
+    for (; now <= kMetAt + kSilence; now += milliseconds(100)) {
+      session.on_wake(now);
+      session.look_for_silence(now);
+    }
+    session.on_dialled(DialOutcome::kSeated, now);
+    ASSERT_TRUE(session.has_news());
+    EXPECT_THAT(session.take_news().decisions.front().message,
+                HasSubstr(is_here ? "its process is stopped" : "its host cannot be reached"));
+  }
 }
 
 TEST(ControlSession, TakesNoWordThatSaysMoreThanItMay) {

@@ -105,7 +105,7 @@ TEST(Introduction, AStrangerInTheArbitersPlaceIsLeftAtOnce) {
   ASSERT_TRUE(arbiter.consume(&view).ok());
   const std::string hello = arbiter.take_output();
   std::string of_another_version = hello;
-  of_another_version[10] = 9;
+  of_another_version[10] = static_cast<char>(kWireVersion + 1);
   const Failure silent = met("", key, Clock::now());
   EXPECT_EQ(silent.why.code(), ErrorCode::kRendezvous);
   EXPECT_FALSE(silent.final);

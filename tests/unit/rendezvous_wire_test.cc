@@ -14,7 +14,9 @@
 #include "rendezvous/contact.h"
 #include "rendezvous/control_messages.h"
 #include "rendezvous/control_stream.h"
+#include "rendezvous/rejoin_message.h"
 #include "rendezvous/sockets.h"
+#include "rendezvous/witnesses.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -113,6 +115,19 @@ TEST(ControlMessages, MalformedWaitsAreRefused) {
   std::string many;
   for (std::size_t i = 0; i <= kWaitsMax; ++i) many += body.substr(i == 0 ? 0 : 1);
   EXPECT_FALSE(decode_waits(many, 4).has_value());
+}
+
+TEST(ControlMessages, WhatIsSeenOfAProcessIsOfARank) {
+  const std::string bytes = encode(SightMessage{3, ProcessSight::kStopped});
+  const std::string body(body_of(bytes));
+  const auto told = decode_sight(body, 4);
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ(told->rank, 3);
+  EXPECT_EQ(told->sight, ProcessSight::kStopped);
+  EXPECT_FALSE(decode_sight(body, 3).has_value()) << "a rank that the world does not have";
+  EXPECT_FALSE(decode_sight(body.substr(0, body.size() - 1), 4).has_value());
+  EXPECT_FALSE(decode_sight(body.substr(0, body.size() - 1) + '\x03', 4).has_value());
+  EXPECT_EQ(*decode_rank(body_of(encode_ask_sight(2)), 4), 2);
 }
 
 TEST(ControlMessages, TableOf4096RanksComesInBoundedPieces) {

@@ -18,8 +18,8 @@
 #include <utility>
 
 #include "base/errno_text.h"
+#include "base/process_facts.h"
 #include "base/unique_fd.h"
-#include "recorder/processes.h"
 #include "topology/host_identity.h"
 
 namespace unisono::blame {
@@ -129,7 +129,7 @@ std::vector<int> all_pids() {
 // `pid` and all that descends from it.
 std::set<int> family_of(int pid, const std::vector<int>& pids) {
   std::multimap<int, int> children;
-  for (const int each : pids) children.emplace(recorder::facts_of_process(each).parent, each);
+  for (const int each : pids) children.emplace(facts_of_process(each).parent, each);
   std::set<int> family;
   std::vector<int> open{pid};
   while (!open.empty()) {
@@ -241,11 +241,11 @@ std::int64_t began_ns(const Job& job) {
 
 recorder::Life life_of(const RankRecord& record) {
   static const topology::HostIdentity host = topology::read_host_identity();
-  static const std::uint64_t pid_namespace = recorder::pid_namespace();
+  static const std::uint64_t pid_namespace = unisono::pid_namespace();
   const bool is_here =
       record.host == host.name && record.boot == host.boot && record.pid_namespace == pid_namespace;
   if (!is_here || record.process_start == 0) return recorder::Life::kUnknown;
-  const recorder::ProcessFacts facts = recorder::facts_of_process(record.pid);
+  const ProcessFacts facts = facts_of_process(record.pid);
   if (facts.start != record.process_start || facts.state == 'Z' || facts.state == 'X') {
     return recorder::Life::kGone;
   }
@@ -263,7 +263,7 @@ Result<Found> find_in_folder(const std::string& folder, const std::string& job) 
 }
 
 Result<Found> find_of_process(int pid, const std::string& job) {
-  if (recorder::facts_of_process(pid).state == 0) {
+  if (facts_of_process(pid).state == 0) {
     return Status(ErrorCode::kInvalidArgument, "there is no process " + std::to_string(pid));
   }
   const std::vector<int> pids = all_pids();

@@ -1,4 +1,4 @@
-// What /proc says of the process that a record is of.
+// What /proc says of a process of this host.
 //
 // Thread rule: any thread.
 #pragma once
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace unisono::recorder {
+namespace unisono {
 
 struct ProcessFacts {
   char state = 0;  ///< as ps shows it, 'T': stopped; 0: there is no such process to be seen
@@ -17,7 +17,9 @@ struct ProcessFacts {
 /// Of the text of /proc/PID/stat, whatever the program's name.
 ProcessFacts parse_process_facts(std::string_view stat);
 ProcessFacts facts_of_process(int pid);
+/// Whether it runs the program that this process runs. False where that is not to be seen.
+bool runs_same_program(int pid);
 /// The inode of this process' own; 0: not to be seen.
 std::uint64_t pid_namespace();
 
-}  // namespace unisono::recorder
+}  // namespace unisono

@@ -1,4 +1,4 @@
-#include "recorder/processes.h"
+#include "base/process_facts.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 
 #include "base/unique_fd.h"
 
-namespace unisono::recorder {
+namespace unisono {
 
 ProcessFacts parse_process_facts(std::string_view stat) {
   constexpr int kStateField = 3, kParentField = 4, kStartField = 22;
@@ -45,9 +45,17 @@ ProcessFacts facts_of_process(int pid) {
   return bytes <= 0 ? ProcessFacts{} : parse_process_facts({text, static_cast<std::size_t>(bytes)});
 }
 
+bool runs_same_program(int pid) {
+  struct stat own {
+  }, its{};
+  const std::string path = "/proc/" + std::to_string(pid) + "/exe";
+  return pid > 0 && ::stat("/proc/self/exe", &own) == 0 && ::stat(path.c_str(), &its) == 0 &&
+         own.st_dev == its.st_dev && own.st_ino == its.st_ino;
+}
+
 std::uint64_t pid_namespace() {
   struct stat facts {};
   return ::stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
 }
 
-}  // namespace unisono::recorder
+}  // namespace unisono
