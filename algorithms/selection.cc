@@ -215,20 +215,26 @@ Result<Choice> SelectionTable::choose_native(const SelectionRequest& request) co
   return Choice{nullptr, 1, path_for(request, found), found};
 }
 
+std::string no_algorithm_called(std::string_view name, Collective collective) {
+  return "no " + std::string(unisono::name_of(collective)) + " algorithm is called '" +
+         std::string(name.substr(0, 64)) + "'; choose one of: " + names_of(collective);
+}
+
+Status check_hint(Collective collective, std::string_view hint) {
+  if (hint == "native" || find(collective, hint) != nullptr) return Status();
+  return Status(ErrorCode::kInvalidArgument, no_algorithm_called(hint, collective) + ", native");
+}
+
 // Asked for: the first row with its name says how blocks are cut.
 Result<Choice> SelectionTable::choose_hinted(const SelectionRequest& request,
                                              std::string_view hint) const {
+  UNISONO_TRY(check_hint(request.collective, hint));
   const Algorithm* algorithm = find(request.collective, hint);
-  const std::string call(unisono::name_of(request.collective));
-  if (algorithm == nullptr) {
-    return Status(ErrorCode::kInvalidArgument, "unknown algorithm '" + std::string(hint) +
-                                                   "' for " + call + "; known: native, " +
-                                                   names_of(request.collective));
-  }
   const std::string_view reason = algorithm->refuses(to_plan_request(request));
   if (!reason.empty()) {
-    return Status(ErrorCode::kUnsupported,
-                  "algorithm " + std::string(hint) + " of " + call + ": " + std::string(reason));
+    return Status(ErrorCode::kUnsupported, "algorithm " + std::string(hint) + " of " +
+                                               std::string(unisono::name_of(request.collective)) +
+                                               ": " + std::string(reason));
   }
   const SelectionRow* const row = first_row_of(*algorithm);
   if (row == nullptr) return Choice{algorithm};

@@ -115,6 +115,11 @@ class SelectionTable {
   std::vector<SelectionRow> rows_;
 };
 
+/// Where there is none of that name: a sentence that says so, and ends with those that there are.
+std::string no_algorithm_called(std::string_view name, Collective collective);
+/// kInvalidArgument where no call may have this hint: a name of the catalogue, or native.
+Status check_hint(Collective collective, std::string_view hint);
+
 /// A row as the table's text has it, without padding.
 std::string to_text(const SelectionRow& row);
 

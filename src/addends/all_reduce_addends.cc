@@ -19,7 +19,7 @@ namespace unisono {
 namespace {
 
 constexpr const char* kOperation = "all_reduce_addends";
-// Of what one piece needs on each side of the exchange, if a block of one vector is no longer.
+// What one piece takes on each side of the exchange, unless a block of one vector is longer.
 constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
 constexpr std::size_t kBlockElementsMin = 16;
 

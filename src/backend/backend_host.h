@@ -10,9 +10,8 @@
 
 #include "backend/host_backends.h"
 #include "backend/members.h"
-#include "backend/started_call.h"
+#include "backend/request_state.h"
 #include "base/result.h"
-#include "engine/engine.h"
 
 namespace unisono {
 
@@ -35,24 +34,22 @@ struct HostGroupIds {
 class InnerCall {
  public:
   InnerCall() = default;
-  InnerCall(const Task& task, const StartedCall& call, const Status& outcome, bool& held)
-      : task_(&task), call_(&call), outcome_(&outcome), held_(&held) {}
+  explicit InnerCall(detail::RequestState& request) : request_(&request) {}
   /// True of an empty one, which has nothing to do.
-  bool is_over() const { return task_ == nullptr || task_->done.load(std::memory_order_relaxed); }
-  bool is_enqueued() const { return call_->enqueued.load(std::memory_order_relaxed); }
+  bool is_over() const {
+    return request_ == nullptr || request_->done.load(std::memory_order_relaxed);
+  }
+  bool is_enqueued() const { return request_->enqueued.load(std::memory_order_relaxed); }
   /// Only once is_over().
-  Status outcome() const { return task_ == nullptr ? Status() : *outcome_; }
+  Status outcome() const { return request_ == nullptr ? Status() : request_->outcome; }
   /// Only before is_over(): adds ranks of the inner group.
-  void waiting_for(std::vector<Rank>* ranks) const { task_->operation->waiting_for(ranks); }
+  void waiting_for(std::vector<Rank>* ranks) const { request_->operation->waiting_for(ranks); }
   void release() const {
-    if (held_ != nullptr) *held_ = false;
+    if (request_ != nullptr) request_->held = false;
   }
 
  private:
-  const Task* task_ = nullptr;
-  const StartedCall* call_ = nullptr;
-  const Status* outcome_ = nullptr;
-  bool* held_ = nullptr;
+  detail::RequestState* request_ = nullptr;
 };
 
 class InnerGroup {

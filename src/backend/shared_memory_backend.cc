@@ -46,10 +46,10 @@ Tried SharedMemoryBackend::try_run(const Call& call, const CallShape& shape, Ord
     }
     reduction = *last;
   }
-  const std::uint64_t sequence = context_.calls.add(record);
+  // Before the call starts: what the recorder loads at once would wait for it otherwise.
+  short_call_ = {record, context_.calls.add(record)};
   count_last();
-  native::NativeCall& running = group_->start({call, record, reduction, path});
-  short_call_ = {record, sequence, &running};
+  short_call_.running = &group_->start({call, record, reduction, path});
   const Tried tried = watch_recorded(failure);
   if (tried == Tried::kOver) remember(call, shape, record);
   return tried;

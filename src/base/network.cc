@@ -65,7 +65,7 @@ int listen_in_family(const sockaddr* address, socklen_t bytes, const ListenOptio
   // So that a job may begin anew on the port of one that has just ended.
   if (family != AF_UNIX) set(SOL_SOCKET, SO_REUSEADDR, 1);
   if (family == AF_INET6) set(IPPROTO_IPV6, IPV6_V6ONLY, both_families ? 0 : 1);
-  // Before anyone connects: the window is agreed then.
+  // Comes before anyone connects: the window is agreed then.
   if (options.send_buffer_bytes > 0) set(SOL_SOCKET, SO_SNDBUF, options.send_buffer_bytes);
   if (options.receive_buffer_bytes > 0) set(SOL_SOCKET, SO_RCVBUF, options.receive_buffer_bytes);
   if (::bind(fd.get(), address, bytes) != 0) return errno;

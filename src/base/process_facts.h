@@ -14,7 +14,7 @@ struct ProcessFacts {
   std::uint64_t start = 0;  ///< clock ticks after boot: with the pid it names the process for good
 };
 
-/// Of the text of /proc/PID/stat, whatever the program's name.
+/// Reads the text of /proc/PID/stat, whatever the program's name.
 ProcessFacts parse_process_facts(std::string_view stat);
 ProcessFacts facts_of_process(int pid);
 /// Whether it runs the program that this process runs. False where that is not to be seen.

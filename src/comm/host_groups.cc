@@ -27,7 +27,7 @@ Rank HostGroup::rank() const { return state_->rank(); }
 Result<InnerCall> HostGroup::begin(const Call& call) {
   const Result<RequestState*> request = state_->begin_inner(call);
   if (!request) return outer_status(request.error());
-  return InnerCall(**request, **request, (*request)->outcome, (*request)->held);
+  return InnerCall(**request);
 }
 
 Rank HostGroup::outer_rank(Rank rank) const {

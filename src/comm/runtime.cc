@@ -70,11 +70,8 @@ Result<std::array<std::string, kCollectiveCount>> parse_algorithm_hints(const st
                                                      "'; `unisono plan --list` has them");
     }
     const std::string name = entry.substr(equals + 1);
-    if (name != "native" && algorithms::find(collective, name) == nullptr) {
-      return Status(ErrorCode::kInvalidArgument, "UNISONO_ALGORITHM: unknown algorithm '" + name +
-                                                     "' for " + std::string(name_of(collective)) +
-                                                     "; known: native, " +
-                                                     algorithms::names_of(collective));
+    if (const Status known = algorithms::check_hint(collective, name); !known) {
+      return Status(known.code(), "UNISONO_ALGORITHM: " + known.message());
     }
     hints[static_cast<std::size_t>(collective)] = name;
   }

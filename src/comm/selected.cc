@@ -1,8 +1,6 @@
 #include "comm/selected.h"
 
-#include <fmt/format.h>
-
-#include "algorithms/algorithm.h"
+#include "algorithms/selection.h"
 #include "comm/communicator_state.h"
 #include "comm/init.h"
 
@@ -21,11 +19,7 @@ Selected selected_for(Communicator& communicator, Collective collective, std::si
 }
 
 Status check_algorithm(Collective collective, std::string_view hint) {
-  if (hint.empty() || hint == "native" || algorithms::find(collective, hint) != nullptr) return {};
-  return Status(
-      ErrorCode::kInvalidArgument,
-      fmt::format("no {} algorithm is called '{}'; choose one of: native, {}", name_of(collective),
-                  hint.substr(0, 64), algorithms::names_of(collective)));
+  return hint.empty() ? Status() : algorithms::check_hint(collective, hint);
 }
 
 std::string link_of(Communicator& communicator) {

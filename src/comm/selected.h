@@ -17,7 +17,7 @@ struct Selected {
 /// `bytes` as nccl-tests count them. `hint`: CallOptions::algorithm.
 Selected selected_for(Communicator& communicator, Collective collective, std::size_t bytes,
                       std::string_view hint);
-/// A hint that no communicator takes is kInvalidArgument, and names those there are.
+/// kInvalidArgument, with those that there are, for a hint that no communicator takes.
 Status check_algorithm(Collective collective, std::string_view hint);
 /// Between the members alone.
 std::string link_of(Communicator& communicator);

@@ -249,7 +249,7 @@ bool Engine::can_be_ended(TimePoint until) {
   return true;
 }
 
-// In the midst of a call, which what was deferred must not come between.
+// What was deferred stays so: a call is in the midst of its work.
 void Engine::yield() {
   give_lock_away();
   const Contention::Who found = idle_.yield(contention_.who());

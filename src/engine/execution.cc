@@ -71,7 +71,7 @@ void list_dependencies(const plan::Plan& plan, PreparedPlan* prepared) {
   }
 }
 
-// By counting: how many each step has, then where they stand, then which.
+// Counts them: how many each step has, then where they stand, then which they are.
 void list_successors(const plan::Plan& plan, PreparedPlan* prepared) {
   prepared->successors.resize(plan.dependencies.size());
   for (const std::uint32_t before : plan.dependencies) ++prepared->steps[before].successor_count;

@@ -70,7 +70,8 @@ Messenger::Channel* Messenger::find_channel(Peer& peer, std::uint32_t communicat
   return nullptr;
 }
 
-// Of a frame that has arrived. Null: the communicator is closed here, or the peer is given up.
+// Where a frame that has arrived belongs. Null: the communicator is closed here, or the peer is
+// given up.
 Messenger::Channel* Messenger::heard_channel(Peer& peer, std::uint32_t communicator) {
   if (peer.closed) return nullptr;
   if (Channel* known = find_channel(peer, communicator)) return known;

@@ -10,7 +10,7 @@ namespace {
 // The shortest that Linux gives.
 constexpr std::uint64_t kShortSliceNs = 100'000;
 
-// As sched_setattr(2) has it in its first version. C libraries before 2.41 do not.
+// The first version of what sched_setattr(2) takes; C libraries before 2.41 do not declare it.
 struct Attributes {
   std::uint32_t size = sizeof(Attributes);
   std::uint32_t policy = 0;

@@ -79,7 +79,7 @@ Status take_place(const std::string& name, const std::string& path) {
   return system_error("cannot replace", path, errno);
 }
 
-// Under a name that nobody else takes, and then under its own.
+// Writes a file that nobody else writes, and then gives it its name.
 Status replace_file(const std::string& path, std::string_view text) {
   std::uint64_t number = 0;
   if (getrandom(&number, sizeof number, 0) != sizeof number) {

@@ -30,7 +30,7 @@ Status unsupported(const std::string& why) {
   return Status(ErrorCode::kUnsupported, why + "; UNISONO_CACHE can name another folder");
 }
 
-// By what there is of the way to the folder: a link may lead to another file system.
+// What there is of the way to the folder tells: a link may lead to another file system.
 bool lies_on_network(const Folder& folder) {
   fs::path at = folder.path;
   struct statfs facts {};

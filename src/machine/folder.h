@@ -25,20 +25,21 @@ struct Folder {
 /// kUnsupported, with the reason, where jobs do not read or write the folder.
 Status check_folder(const Folder& folder);
 
-/// With mode 0700, and what is missing between `base` and it; kSystem, kOutOfResources.
+/// Makes it with mode 0700, and what is missing between `base` and it; kSystem, kOutOfResources.
 Status make_folder(const Folder& folder);
 
 /// Whether files can be made there as things are, after make_folder() where it is missing.
 bool can_write(const Folder& folder);
 
-/// Of statfs(): on another machine, or a program's of the user's that may be.
+/// Whether a type of statfs() is that of another machine's files, or of a user's program that may
+/// serve such.
 bool is_network_file_system(std::int64_t type);
 
 /// "machine-<16 hexadecimal digits>"
 bool is_facts_name(std::string_view name);
 
 /// What the folder has by such names or, with `parts`, has of such files that are being written.
-/// Of more than some thousand some.
+/// Where there are more than some thousand, not all.
 std::vector<std::string> list_names(const std::string& folder, bool parts);
 
 inline constexpr std::size_t kFilesMax = 64;

@@ -10,7 +10,7 @@
 namespace unisono::native {
 namespace {
 
-// Of those that are nearly equal the first is taken.
+// The first is taken of those that are nearly equal.
 constexpr double kNearlyEqual = 1.03;
 constexpr double kMib = 1048576.0;
 // What CombineCall reads at a time by single copy.
@@ -35,8 +35,8 @@ struct Rates {
   double piece = kUnit;
 };
 
-// Between two measured sizes in proportion to the logarithm of the size, as caches are left one
-// after another; beyond them as at the nearest one.
+// Rates between two measured sizes follow the logarithm of the size, as caches are left one after
+// another; beyond all sizes they are those of the nearest one.
 double rate_of(const HostFacts& facts, Copy copy, double bytes) {
   std::size_t below = 0;
   while (below + 1 < kMeasuredCopySizes && facts.copies[below + 1][copy] != 0 &&
@@ -110,8 +110,8 @@ double time_of_call(const CollectiveFacts& call, int ranks, double bytes, const 
   return slowest + first_piece;
 }
 
-// Beside what moves: the cells; results, where ranks combine in parts; and that what was read in
-// place is the owner's again.
+// What a call waits for beside what moves: cells; results, where ranks combine in parts; and the
+// end of readers in place.
 double waits_of(const CollectiveFacts& call, bool in_place) {
   return 1 + (shares_combining(call) ? 1 : 0) + (in_place ? 1 : 0);
 }

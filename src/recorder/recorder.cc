@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <span>
@@ -171,24 +170,25 @@ void CallRecorder::close() {
 std::uint64_t CallRecorder::write(const Operation& operation) {
   const CallRecord& record = operation.record;
   const std::uint64_t number = recorder_->latest_ + 1;
-  const Entry entry{.number = number,
-                    .progress = Progress{.state = EntryState::kStarted, .times = 1}.word(),
-                    .sequence = operation.sequence,
-                    .count = record.count,
-                    .communicator = id_,
-                    .collective = record.collective,
-                    .type = record.type,
-                    .op = record.op,
-                    .flags = flags_of(operation),
-                    .peer = operation.peer,
-                    .tag = operation.tag,
-                    .started_ns = now()};
-  std::array<std::uint64_t, sizeof(Entry) / sizeof(std::uint64_t)> words;
-  std::memcpy(words.data(), &entry, sizeof entry);
-  auto* const place = reinterpret_cast<std::uint64_t*>(recorder_->entry(number));
-  store(place[0], 0);
-  for (std::size_t i = 1; i < words.size(); ++i) store(place[i], words[i]);
-  store(place[0], number);
+  Entry& entry = *recorder_->entry(number);
+  // Each field by itself: a copy of what was just put together in parts would wait for them.
+  const auto put = [](auto& field, auto value) {
+    std::atomic_ref(field).store(value, std::memory_order_release);
+  };
+  put(entry.number, 0u);
+  put(entry.progress, Progress{.state = EntryState::kStarted, .times = 1}.word());
+  put(entry.sequence, operation.sequence);
+  put(entry.count, record.count);
+  put(entry.communicator, id_);
+  put(entry.collective, record.collective);
+  put(entry.type, record.type);
+  put(entry.op, record.op);
+  put(entry.flags, flags_of(operation));
+  put(entry.peer, operation.peer);
+  put(entry.tag, operation.tag);
+  put(entry.started_ns, now());
+  put(entry.ended_ns, 0);
+  put(entry.number, number);
   recorder_->latest_ = number;
   recorder_->note_last(number);
   if (operation.is_numbered && !is_message(record)) store(row_->begun, operation.sequence + 1);

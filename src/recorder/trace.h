@@ -12,8 +12,8 @@
 
 namespace unisono::recorder {
 
-/// Of records of one job, in microseconds after the midnight (UTC) before the first of them began,
-/// by each host's own CLOCK_REALTIME. Calls that still run have no end there either.
+/// The trace of one job's records, in microseconds after the midnight (UTC) before the first of
+/// them began, by each host's own CLOCK_REALTIME. Calls that still run have no end there either.
 std::string trace_of(std::span<const RankRecord> records);
 
 }  // namespace unisono::recorder

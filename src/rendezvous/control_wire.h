@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -54,6 +55,9 @@ class Writer {
  private:
   std::string bytes_;
 };
+
+/// The longest time that a message tells: who hears it adds it to a time.
+inline constexpr std::chrono::milliseconds kToldTimeMax = std::chrono::hours(24 * 365);
 
 /// Reads until the first violation; ok() tells whether there was one.
 class Reader {

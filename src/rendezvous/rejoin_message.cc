@@ -85,13 +85,12 @@ std::string encode_deposed(const DeposedMessage& message) {
 }
 
 Result<DeposedMessage> decode_deposed(std::string_view body, int size) {
-  constexpr std::uint64_t kSilenceMax = std::uint64_t{365} * 24 * 3600 * 1000;
   Reader reader(body);
   DeposedMessage message;
   message.successor = reader.number<Rank>();
   const auto silence = reader.number<std::uint64_t>();
   if (!reader.finished() || message.successor < -1 || message.successor >= size ||
-      silence > kSilenceMax) {
+      silence > static_cast<std::uint64_t>(kToldTimeMax.count())) {
     return Status(ErrorCode::kProtocol, "malformed deposed message");
   }
   message.silence = std::chrono::milliseconds(silence);

@@ -7,9 +7,6 @@
 namespace unisono::rendezvous {
 namespace {
 
-// The arbiter adds this to a time.
-constexpr std::chrono::milliseconds kPatienceMax = std::chrono::hours(24 * 365);
-
 Status malformed_shrink() { return {ErrorCode::kProtocol, "malformed shrink message"}; }
 
 bool says_why(ShrinkStep step) {
@@ -24,7 +21,7 @@ std::string encode_shrink(const ShrinkMessage& message, int size) {
   writer.number(message.communicator);
   writer.number(message.id);
   writer.number(static_cast<std::uint64_t>(
-      std::clamp(message.patience, std::chrono::milliseconds(0), kPatienceMax).count()));
+      std::clamp(message.patience, std::chrono::milliseconds(0), kToldTimeMax).count()));
   writer.ranks(message.members, size);
   writer.number(static_cast<std::uint8_t>(message.why.code()));
   writer.number(message.why.rank());
@@ -45,7 +42,7 @@ Result<ShrinkMessage> decode_shrink(std::string_view body, int size) {
   std::string text = reader.text(kTextBytesMax);
   if (!reader.finished() || step < static_cast<std::uint8_t>(ShrinkStep::kAsk) ||
       step > static_cast<std::uint8_t>(ShrinkStep::kRefused) ||
-      patience > static_cast<std::uint64_t>(kPatienceMax.count())) {
+      patience > static_cast<std::uint64_t>(kToldTimeMax.count())) {
     return malformed_shrink();
   }
   message.step = static_cast<ShrinkStep>(step);

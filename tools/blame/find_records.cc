@@ -168,7 +168,7 @@ void leave_out_earlier_boots(std::map<Rank, Seen>* chosen, std::vector<std::stri
 
 using Ranks = std::map<Rank, Seen>;
 
-// By job. The launcher's memory and the rank's are the same.
+// What was found of each job. The launcher's memory and the rank's are the same.
 std::map<std::string, Ranks> sort_by_job(Collected* all) {
   std::map<std::string, Ranks> jobs;
   for (Seen& seen : all->records) {

@@ -1,4 +1,4 @@
-// Between host and device go pieces, so that the host never holds a whole buffer.
+// What goes between host and device goes in pieces: the host never holds a whole buffer.
 #include "tools/perf/device_row.h"
 
 #include <algorithm>

@@ -17,7 +17,7 @@ std::string formatted(double value) {
   return text;
 }
 
-// In as many chunks as suit the algorithm best.
+// Takes as many chunks as suit the algorithm best.
 PlanCost best_cost(const algorithms::Algorithm& algorithm, plan::PlanRequest request,
                    std::size_t bytes, const plan::NetworkModel& network, int chunks_max) {
   PlanCost best = cost_on_network(algorithm, request, bytes, network);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
+#include "algorithms/selection.h"
 #include "base/result.h"
 #include "plan/plan_check.h"
 #include "plan/plan_text.h"
@@ -138,7 +139,6 @@ Result<PlanRequest> request_from(const Options& options) {
 }
 
 Result<const Algorithm*> algorithm_for(const PlanRequest& request, const std::string& name) {
-  const std::string valid = unisono::algorithms::names_of(request.collective);
   std::string reasons;
   for (const Algorithm& algorithm : unisono::algorithms::catalog()) {
     if (algorithm.collective != request.collective) continue;
@@ -150,10 +150,9 @@ Result<const Algorithm*> algorithm_for(const PlanRequest& request, const std::st
   if (!reasons.empty()) return invalid("this request is refused" + reasons);
   if (name == "native") {
     return invalid("native has no plan: ranks work in the memory they share; choose one of: " +
-                   valid);
+                   unisono::algorithms::names_of(request.collective));
   }
-  return invalid("no " + std::string(name_of(request.collective)) + " algorithm is called '" +
-                 name + "'; choose one of: " + valid);
+  return invalid(unisono::algorithms::no_algorithm_called(name, request.collective));
 }
 
 double sent_bytes(const Plan& plan, std::size_t bytes) {

@@ -153,7 +153,7 @@ void declare_behaviour_options(CLI::App& app, Typed& typed, RunArguments& argume
   app.add_option("--timeout-report,--timeout_report", typed.report_time,
                  "Seconds the other ranks have to report and end by themselves (default 5)")
       ->option_text("SECONDS");
-  // Between SIGTERM and SIGKILL; for tests and the impatient, so not in the help.
+  // The time from SIGTERM to SIGKILL: for tests and the impatient, so not in the help.
   app.add_option("--grace", typed.grace_time)->group("");
 }
 

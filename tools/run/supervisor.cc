@@ -339,7 +339,7 @@ void Supervisor::on_rank_end(RankProcess& process, int wait_status) {
   // Nobody has ended one that exits with 0, whatever it left open.
   process.was_ended_here = phase_ > Phase::kReporting || status == 0;
   if (status == 0) return;
-  // From SIGTERM on ranks end because they were told to.
+  // Ranks end after SIGTERM because they were told to.
   if (phase_ > Phase::kReporting) return;
   // One line is enough where everybody ends of the signal that everybody got.
   if (failure_ && WIFSIGNALED(wait_status) && forwarded_.contains(WTERMSIG(wait_status))) return;

@@ -135,7 +135,7 @@ void declare_what(CLI::App& app, Texts& texts, Options& options) {
                  "Ranks to start here, or devices of dp (default 2); not under a launcher; also "
                  "--nproc-per-node")
       ->type_name("N");
-  // As torchrun calls it.
+  // This is torchrun's name for it.
   app.add_option("--nproc-per-node,--nproc_per_node", texts.ranks)->group("");
   add_choice(app, "--strategy", options.strategy, kStrategies, "How ranks share the work (ddp)");
   add_choice(app, "--model", options.model, kModels,

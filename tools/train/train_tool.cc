@@ -50,7 +50,7 @@ namespace {
 constexpr std::size_t kTestBatch = 250;
 // In the second step ddp tells all ranks the final form of its buckets, once.
 constexpr std::size_t kSettlingSteps = 2;
-// Of failed ranks, with --elastic and without a launcher around it.
+// How often failed ranks are started again, with --elastic and no launcher around it.
 constexpr int kRestarts = 3;
 
 double seconds_since(TimePoint start) {
@@ -64,7 +64,7 @@ struct Position {
   std::uint64_t total = 0;  ///< steps taken since the model was new
 };
 
-// With fewer steps to an epoch than it had once, the one under way is over.
+// Where an epoch has fewer steps than it had once, the one under way is over.
 Position position_of(const Checkpoint& checkpoint, std::size_t steps) {
   if (checkpoint.step >= steps) return {checkpoint.epoch + 1, 0, checkpoint.optimizer_steps};
   return {checkpoint.epoch, checkpoint.step, checkpoint.optimizer_steps};
@@ -293,8 +293,8 @@ bool has_launcher_store(const Options& options) {
   return options.elastic && launcher_store() != nullptr;
 }
 
-// From when these ranks have met to the end of the training, or until others have come: then the
-// communicator with those. `missing` ranks may. `state`: what to go on from, also after a failure.
+// Trains from when these ranks have met to the end, or until some of `missing` others have come:
+// then returns the communicator with those. `state`: what to go on from, also after a failure.
 Communicator train_together(Options options, Communicator& world, DeviceMemory& memory, int missing,
                             TimePoint start, std::optional<Checkpoint>* state) {
   // Training has a communicator to itself, so that what it moves is counted apart.
@@ -362,7 +362,7 @@ Communicator train_together(Options options, Communicator& world, DeviceMemory& 
   return Communicator();
 }
 
-// As train_together(), and after a failure that those that are left survive, these.
+// The same, and goes on with those that are left after a failure that they survive.
 Communicator train_on(const Options& options, Communicator& world, DeviceMemory& memory,
                       TimePoint start, std::optional<Checkpoint>* state) {
   if (!options.elastic) return train_together(options, world, memory, 0, start, state);

@@ -18,7 +18,7 @@ bool same_point(const Task& a, const Task& b) {
 
 bool same_way(const SelectionRow& row, const Task& task) { return row.algorithm == task.algorithm; }
 
-// As a hint with this name would cut blocks, which is what was measured.
+// Blocks are cut as a hint with this name would: that is what was measured.
 std::size_t chunk_bytes_of(const algorithms::SelectionTable& defaults, const Task& task) {
   for (const SelectionRow& row : defaults.rows()) {
     if (row.collective == task.collective && row.algorithm == task.algorithm) {

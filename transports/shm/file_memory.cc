@@ -105,7 +105,7 @@ std::string unsealable() {
   return " may shrink and cannot be sealed: use memfd_create() with MFD_ALLOW_SEALING";
 }
 
-// Of memory and a file that fit each other, what keeps other processes from mapping it.
+// What keeps other processes from mapping memory whose file was found; empty: nothing.
 std::string refusal_of(int fd, int seals) {
   const std::string name = descriptor(fd);
   const bool may_shrink = (seals & F_SEAL_SHRINK) == 0;

@@ -73,7 +73,7 @@ class HostProbe {
     return meet() && board(0).next_size.value.load(std::memory_order_relaxed) == size;
   }
 
-  // Of its own window.
+  // Reserves so much of its own window.
   bool reserve(std::size_t size) const {
     return !places_.reserve || places_.reserve(std::min(bytes_of_copy(size), kWindowBytes));
   }
@@ -180,7 +180,7 @@ class HostProbe {
     return places_.next->read(target_.get() + at, board(next_).source + at, bytes).ok();
   }
 
-  // As a caller does before each call.
+  // A caller does so before each call.
   void write_source(std::size_t size) {
     std::memset(places_.source, ++written_, bytes_of_copy(size));
   }

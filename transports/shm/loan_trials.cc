@@ -126,7 +126,7 @@ void MessageTimer::end_sent_message() {
   if (held_bytes_ != 0) tell_held(Clock::now());
 }
 
-// Of one that is not among them the oldest of them: it was asked for before that.
+// For one that is no longer among them, the time of the oldest: it was asked for before that.
 TimePoint MessageTimer::granted_at(std::uint64_t number) const {
   for (const Grant& grant : grants_) {
     if (grant.number == number) return grant.at;

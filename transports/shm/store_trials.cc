@@ -17,7 +17,7 @@ PieceStores kind_of(std::uint32_t trials) {
   return {trials / kRow % 2 == 1 ? PieceStores::kStreamed : 0};
 }
 
-// At most two seconds for each, which fit a word.
+// Each takes at most two seconds, so that both fit a word.
 std::uint32_t both_ends(std::uint32_t own, std::uint32_t read) {
   constexpr std::uint64_t kMost = 4'000'000'000;
   return static_cast<std::uint32_t>(std::min(std::uint64_t{own} + read, kMost));

@@ -30,7 +30,7 @@ using boost::system::error_code;
 
 // Time between two polls counts up to this: longer means that nobody polled.
 constexpr Duration kPolledMax = unproven_turn(false) / 2;
-// For a free descriptor.
+// How long a free descriptor is waited for.
 constexpr Duration kDescriptorPause = std::chrono::milliseconds(100);
 constexpr int kHandlersPerPoll = 256;
 // Lines about refused strangers: a burst, then one a second.

@@ -168,7 +168,7 @@ void Dial::next_target(const Status& cause) {
   target_index_ = (target_index_ + 1) % targets_.size();
   polled_in_attempt_ = Duration{};
   if (target_index_ != 0) {
-    // From the event loop, not from here: a long list must not become a deep stack.
+    // The event loop calls it: a long list must not become a deep stack.
     const std::uint64_t attempt = attempt_;
     timer_.expires_after(Duration{});
     return timer_.async_wait([self = shared_from_this(), attempt](const auto& error) {

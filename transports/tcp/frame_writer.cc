@@ -53,7 +53,7 @@ void FrameWriter::cancel(std::uint64_t token) {
   count_ = kept;
 }
 
-// As late as can be: the payload is read once more right after.
+// Sums as late as can be: the payload is read once more right after.
 void FrameWriter::sum_up(Pending* frame) {
   if (frame->summed) return;
   frame->summed = true;

@@ -22,7 +22,7 @@
 namespace unisono::tcp {
 namespace {
 
-// Of an owner that gives up a connection sooner the kernel may do so too.
+// The kernel may give a connection up too where its owner does so sooner than this.
 constexpr std::chrono::seconds kBoundedPatienceMax{10};
 
 Target name_of_end(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
@@ -121,7 +121,7 @@ void prepare_socket(int fd, const StreamOptions& options) {
   const int one = 1;
   // These fail on UNIX sockets, which have neither delay nor wire.
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  // With it the kernel itself gives up after some 14 s.
+  // Where its pauses are bounded the kernel itself gives up after some 14 s.
   const Duration patience = options.unacknowledged_max;
   if (patience > Duration::zero() && patience < kBoundedPatienceMax) bound_retransmission_pause(fd);
   // A connection may be idle for hours: beside RDMA, or while ranks compute.

@@ -105,7 +105,7 @@ void PeerLink::attach(Connection connection) {
   for (auto& stream : streams_) stream->keep_little_unsent();
 }
 
-// Of grants whose calls have failed, or that were lost while their messages came unasked, nothing
+// Where a granted call has failed, or the grant was lost while its message came unasked, nothing
 // comes: then this link takes turns in vain.
 bool PeerLink::awaits_data() const {
   std::uint64_t received = 0;

@@ -33,7 +33,7 @@ constexpr int kReceiveCallsPerTurn = 4;
 // may not.
 constexpr std::size_t kSendBytesAtOnce = 8 * kFramePayloadMax;
 constexpr int kPartsMax = 32;
-// Of one of several streams: what the kernel has beyond what the other host has room for.
+// The most that the kernel has of one of several streams beyond what the other host has room for.
 constexpr int kUnsentBytesMax = 128 * 1024;
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }

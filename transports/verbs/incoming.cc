@@ -137,7 +137,7 @@ bool Incoming::stage_reads(QueuePairs& queue_pairs) {
   return staged;
 }
 
-// As much of it as its queue pair has room for.
+// Reads as much of it as its queue pair has room for.
 bool Incoming::stage_read(Pull* pull) {
   QueuePair& reader = *pull->reader;
   const std::size_t bytes =

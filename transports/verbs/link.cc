@@ -45,7 +45,7 @@ Link::Link(Rank self, Rank peer, const LinkResources& shared, QueuePairDirectory
       queue_pairs_(shared.rails, shared.options, shared.counts, directory, shared.paths) {}
 
 Link::~Link() {
-  // Before the memory that they read and write.
+  // They go before the memory that they read and write.
   queue_pairs_.close();
 }
 
@@ -288,7 +288,7 @@ void Link::broken(QueuePair& queue_pair, ibv_wc_status status) {
   lose(queue_pair, what);
 }
 
-// On to the rails that are left.
+// What was under way goes on over the rails that are left.
 void Link::lose(const QueuePair& queue_pair, const std::string& what) {
   if (closing_ || peer_left_) return;
   banned_[queue_pair.rail_index()] = has_bans_ = true;

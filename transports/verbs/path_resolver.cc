@@ -19,7 +19,7 @@ namespace unisono::verbs {
 namespace {
 
 constexpr int kEventsAtOnce = 256;
-// Of the flow information, beside the flow label.
+// The traffic class lies above the flow label in the flow information.
 constexpr int kTrafficClassShift = 20;
 
 using Gid = std::array<std::uint8_t, 16>;

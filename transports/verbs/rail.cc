@@ -172,7 +172,7 @@ Status Rail::replenish(int count) {
   while (count > 0) {
     const int chain = std::min<int>(count, receives.size());
     for (int index = 0; index < chain; ++index) {
-      // Without a place for data: immediates alone arrive here.
+      // There is no place for data: immediates alone arrive here.
       receives[index] = ibv_recv_wr{};
       receives[index].wr_id = kReceiveId;
       receives[index].next = index + 1 < chain ? &receives[index + 1] : nullptr;

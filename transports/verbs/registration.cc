@@ -52,7 +52,7 @@ Result<std::unique_ptr<Registration>> Registration::make(Rails rails, const std:
     failed = made->register_all(IBV_ACCESS_LOCAL_WRITE, more_access, &rail);
   }
   if (failed == 0) return made;
-  // Of memory EACCES says the same as EFAULT; of devices it would speak of their files.
+  // EACCES says the same of memory as EFAULT, but its words are those of device files.
   return call_failed("ibv_reg_mr", rails[rail]->name(), failed == EACCES ? EFAULT : failed, bytes);
 }
 

@@ -108,7 +108,7 @@ bool SendRing::rewind(std::uint64_t position) {
 void SendRing::move_source(std::uint64_t position, const Source& source) {
   if (position < consumed_) return;
   UNISONO_ASSERT(position < appended_ && position % kLine == 0, "no record begins here");
-  // Of this end's own copy, which no peer can write to.
+  // It is read from this end's own copy, which no peer can write to.
   RecordHead head;
   std::memcpy(&head, at(position), sizeof head);
   UNISONO_ASSERT(head.header.reserved == static_cast<std::uint16_t>(RecordKind::kLent),

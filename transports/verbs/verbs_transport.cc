@@ -16,7 +16,7 @@ namespace {
 // system calls.
 constexpr unsigned kPollsPerLookAside = 256;
 constexpr int kCompletionsPerPoll = 32;
-// Of rings, when a transport is made: more than that would only take time.
+// Rings are tried up to so many bytes when a transport is made: more would only take time.
 constexpr std::size_t kTriedBytesMax = std::size_t{64} << 20;
 
 std::string network_of(const Rail& rail) {

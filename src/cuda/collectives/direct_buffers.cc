@@ -48,7 +48,7 @@ bool DirectBuffers::has_host_work(const Call& call, bool in_place) {
   return facts.reduces || (facts.exchanges_blocks() && in_place) || !call.options.algorithm.empty();
 }
 
-// Of uneven blocks their mean.
+// Where blocks are uneven, their mean.
 std::size_t DirectBuffers::message_bytes(const DeviceCall& call) {
   const Call& of = call.call;
   const CollectiveFacts& facts = facts_of(of.collective);
@@ -76,7 +76,7 @@ Status DirectBuffers::find(const DeviceCall& call) {
   return Status();
 }
 
-// Behind nothing but another call of its group, the stream comes to it in a moment.
+// The stream comes in a moment to a call that only another one of its group is before.
 Result<bool> DirectBuffers::has_come_soon(const DeviceCall& call) {
   const cuda::CudaApi& api = call.device->api();
   const TimePoint limit = Clock::now() + kIdleStreamLimit;

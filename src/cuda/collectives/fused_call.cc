@@ -231,7 +231,7 @@ Result<StageState> FusedCall::read_metadata() {
     state_ = State::kOver;
     return StageState::kFallback;
   }
-  // From here on something may be in streams, of others too, whatever fails.
+  // Whatever fails from here on, something may be in streams, those of others too.
   if (is_of_processes()) {
     state_ = State::kInLine;
   } else {
@@ -349,7 +349,7 @@ Status FusedCall::launch_for_threads() {
   }
   const device::TeamEvents::Launch launch(call_.calls->team(), call_.calls->rank());
   const Status launched = launch_pieces(stream, parts, abort);
-  // Behind the first of several, should a later one fail.
+  // The end is recorded even where a later one of several launches has failed.
   UNISONO_ASSIGN(my_end_, call_.calls->team().record_end(call_.calls->rank(), device, stream,
                                                          call_.capture != 0));
   return launched;
@@ -409,7 +409,7 @@ Result<bool> FusedCall::connect_flags() {
   return of_graphs.connect(offers(&Descriptor::graph_flags));
 }
 
-// As connect().
+// Errors are those of connect().
 Status FusedCall::enqueue_for_processes() {
   UNISONO_ASSIGN(device::FlagPage * flags, call_.calls->flags(*call_.device));
   std::vector<device::RankPart> parts;
@@ -475,7 +475,7 @@ void FusedCall::finish_in_stream() {
 }
 
 void FusedCall::waiting_for(std::vector<Rank>* ranks) const {
-  // For a call of its own, of another communicator.
+  // It waits for another call of this rank, in another communicator.
   if (state_ == State::kInLine) ranks->push_back(call_.calls->rank());
   if (state_ != State::kInStreams || sequence_ == 0) return;
   if (const device::FlagPage* const flags = call_.calls->known_flags()) {

@@ -42,7 +42,7 @@ Status StagedCall::begin() {
   return start_parts();
 }
 
-// From what all members know alike; 0: the call goes whole.
+// All members know alike what decides it. 0: the call goes whole.
 std::size_t StagedCall::elements_of_a_part() const {
   const std::size_t element = size_of(call_.call.type);
   const bool splits = call_.calls->all_have_devices() &&
@@ -91,8 +91,8 @@ Result<bool> StagedCall::is_ready() {
   return is_ready_;
 }
 
-// As many as there is room for. Only the call whose turn it is takes any: those before it have all
-// that they need.
+// Starts as many as there is room for. Only the call whose turn it is takes any: those before it
+// have all that they need.
 Status StagedCall::start_parts() {
   while (started_ < count_ && started_ - retired_ < kPartsAtOnce &&
          call_.calls->has_turn(*call_.started)) {

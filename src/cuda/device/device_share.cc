@@ -24,7 +24,7 @@ struct Place {
   std::weak_ptr<DeviceShare> share;
 };
 
-// As the driver reads it, which takes no other value.
+// Reads the variable as the driver does, which takes no other value.
 int hardware_queues() {
   int queues = 8;
   static_cast<void>(config::read_integer("CUDA_DEVICE_MAX_CONNECTIONS", 1, 32, &queues));

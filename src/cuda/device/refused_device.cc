@@ -7,7 +7,7 @@
 namespace unisono::device {
 namespace {
 
-// Of the driver's interface, unchanged since CUDA 4.
+// The driver's numbers, unchanged since CUDA 4.
 constexpr int kMemoryTypeAttribute = 2;
 constexpr unsigned kMemoryTypeDevice = 2;
 constexpr int kAttributeSince = 4000;

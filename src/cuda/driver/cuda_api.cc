@@ -128,7 +128,7 @@ Result<std::shared_ptr<const CudaApi>> load_cuda_driver(const std::string& file)
   return tables->emplace(name, load(name)).first->second;
 }
 
-// At each look at a call: words are made for a failure alone.
+// One is made at each look at a call: words are made for a failure alone.
 CurrentContext::CurrentContext(const CudaApi& api, CUcontext context) : api_(api) {
   const CUresult pushed = api.CtxPushCurrent(context);
   if (pushed != CUDA_SUCCESS) status_ = api.check(pushed, "making a context current");

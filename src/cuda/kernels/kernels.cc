@@ -106,7 +106,7 @@ std::uint64_t factor_for(DataType type, double scalar) {
   }
 }
 
-/// Of the kernels that reduce by units.
+/// How many inputs the kernels have that reduce by units.
 constexpr int kUnitInputs[] = {2, 4, 8};
 
 /// What a driver takes in the first dimension.
@@ -115,13 +115,13 @@ constexpr std::uint64_t kGridBlocksMax = 0x7fffffff;
 /// So few reads over PCIe take no longer than one and what sharing its answer costs. Not measured.
 constexpr unsigned kBlocksThatAskAlone = 16;
 
-/// Of this process: never 0, and never the same twice.
+/// Never 0, and never the same twice in this process.
 std::uint64_t next_launch() {
   static std::atomic<std::uint64_t> launches = 0;
   return ++launches;
 }
 
-/// Of this process; 0: all counters belong to launches that were captured before.
+/// 0: all counters of this process belong to launches that were captured before.
 std::uint32_t next_counter() {
   static std::atomic<std::uint32_t> taken = 0;
   std::uint32_t before = taken.load();

@@ -71,7 +71,7 @@ DescriptorServer::~DescriptorServer() {
 }
 
 std::uint64_t DescriptorServer::offer(Exporter exporter, Existence exists) {
-  // Of the process, not of one server: a number must stay unused when the server starts again.
+  // The process counts, not one server: a number must stay unused when the server starts again.
   static std::atomic<std::uint64_t> last{0};
   const std::lock_guard lock(mutex_);
   const std::uint64_t id = last.fetch_add(1, std::memory_order_relaxed) + 1;

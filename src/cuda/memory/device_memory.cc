@@ -16,7 +16,7 @@ namespace {
 std::string describe(const CudaApi& api, int ordinal, CUdevice device) {
   char model[128] = "unknown";
   char bus[32] = "unknown";
-  // For messages only: a device that does not say its name still works.
+  // The name is for messages only: a device that does not say it still works.
   if (api.DeviceGetName(model, sizeof model, device) != CUDA_SUCCESS) std::strcpy(model, "unknown");
   if (api.DeviceGetPCIBusId(bus, sizeof bus, device) != CUDA_SUCCESS) std::strcpy(bus, "unknown");
   return fmt::format("device {} ({}, {})", ordinal, model, bus);
@@ -85,7 +85,7 @@ Result<void*> DeviceMemory::allocate(std::size_t bytes) {
   return reinterpret_cast<void*>(base);
 }
 
-// To free it the driver may wait for streams, and those for calls that want tickets meanwhile.
+// The driver may wait for streams before it frees, and those for calls that want tickets meanwhile.
 Status DeviceMemory::release(void* pointer) {
   const auto base = reinterpret_cast<CUdeviceptr>(pointer);
   std::unique_lock lock(state_->own_mutex);

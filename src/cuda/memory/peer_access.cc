@@ -14,7 +14,7 @@ Status PeerAccess::check_reachable(int ordinal) const {
   const std::string what = fmt::format("{} and device {}", device_.name, ordinal);
   CUdevice other = 0;
   UNISONO_TRY(api.check(api.DeviceGet(&other, ordinal), what));
-  // Without the question the answer comes from the call that enables or maps.
+  // A driver that cannot be asked answers when peers are enabled or mapped.
   if (api.DeviceCanAccessPeer == nullptr) return {};
   int can = 0;
   UNISONO_TRY(api.check(api.DeviceCanAccessPeer(&can, device_.handle, other), what));

@@ -167,7 +167,7 @@ Status TicketBook::describe_legacy(Entry* entry) const {
   if (api.IpcGetMemHandle == nullptr) {
     return {ErrorCode::kUnsupported, "the driver has no cuIpcGetMemHandle"};
   }
-  // Of the base: a handle names the whole allocation whatever address it is asked for.
+  // A handle names the whole allocation, whatever address it is asked for: the base's will do.
   CUipcMemHandle handle;
   UNISONO_TRY(api.check(api.IpcGetMemHandle(&handle, entry->ticket.base),
                         "getting an IPC handle on " + device_.name));

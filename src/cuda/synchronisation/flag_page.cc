@@ -79,7 +79,7 @@ Status FlagPage::enqueue(CUstream stream, const std::function<Status()>& launch)
   for (const Rank launcher : launchers_) {
     if (launched.ok() && launcher != rank_) batch.wait(word(rank_, kDone, launcher), sequence);
   }
-  // Behind the first of several launches, should a later one fail.
+  // It is written even where a later one of several launches has failed.
   batch.write(past, sequence);
   const Status enqueued = batch.enqueue(device_.api(), stream, what);
   if (!enqueued && launches_) {

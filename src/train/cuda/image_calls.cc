@@ -6,7 +6,7 @@
 namespace unisono::train {
 namespace {
 
-/// Of the scratch memory of one convolution.
+/// The most scratch memory that one convolution takes.
 constexpr std::size_t kScratchMax = std::size_t{64} << 20;
 
 /// At least one. Follows from the extents alone, and with it the order of additions.

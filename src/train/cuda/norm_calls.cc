@@ -6,7 +6,7 @@
 
 namespace unisono::train {
 
-// As many partial sums a channel as each of them has terms, about: both stages take as long.
+// A channel has about as many partial sums as each of them has terms: both stages take as long.
 kernels::ChannelWalk GpuBackend::walk_of(const Image& image, std::size_t rows, std::size_t* parts) {
   constexpr std::size_t kLanesMax = 32;  // of a warp
   const std::size_t lanes = std::min(image.plane(), kLanesMax);

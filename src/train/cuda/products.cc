@@ -19,7 +19,7 @@ std::shared_ptr<const CublasApi> load_for(const Gpu& gpu) {
   }
 }
 
-// Of which each backend has one.
+// Each backend has one.
 Scratch make_workspace(const Gpu& gpu, BlockCache& blocks) {
   try {
     return Scratch(blocks, workspace_bytes(gpu));

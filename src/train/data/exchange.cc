@@ -10,7 +10,7 @@ namespace unisono::train {
 
 namespace {
 
-// Of what one rank says to the others.
+// The most that one rank says to the others.
 constexpr std::size_t kWordsBytesMax = 1024;
 
 // What a rank has read. It is bounded by what it was to read before room is made for it.

@@ -66,7 +66,7 @@ IdxSource::IdxSource(IdxPaths paths, const IdxOptions& options, std::string name
 void IdxSource::read_labels() {
   ByteStream stream(paths_.labels);
   const std::uint64_t count = read_idx_header(stream, 1)[0];
-  // In blocks: what a compressed file announces is believed as far as it delivers.
+  // Blocks are read one by one: what a compressed file announces is believed as far as it delivers.
   constexpr std::uint64_t kBlock = 1 << 20;
   while (labels_.size() < count) {
     const std::size_t done = labels_.size();

@@ -24,7 +24,7 @@ UsedParameters::Policy policy_of(const DdpOptions& options) {
   return UsedParameters::Policy::kAll;
 }
 
-// Of buckets that live for one step, until the order of arrival is known.
+// The limit of buckets until the order of arrival is known: all gradients are in one.
 constexpr std::array kOneBucket{std::numeric_limits<std::size_t>::max()};
 
 }  // namespace
@@ -252,8 +252,8 @@ class DistributedDataParallel::Impl {
     return mine / roll_.active;
   }
 
-  // In the order in which gradients arrived on a rank that had data in the first step. What did not
-  // arrive there but is used elsewhere comes last; what nobody used is left out.
+  // Buckets follow the order in which gradients arrived on a rank that had data in the first step.
+  // What did not arrive there but is used elsewhere comes last; what nobody used is left out.
   void rebuild() {
     const std::span<const std::uint8_t> used = used_.used_by_any();
     std::vector<std::int32_t> order;
