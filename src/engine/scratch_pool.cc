@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <numeric>
 #include <utility>
 
 namespace unisono {
@@ -62,6 +63,11 @@ Result<ScratchPool::Block> ScratchPool::take(std::size_t bytes) {
   block.bytes_ = rounded;
   in_use_ += rounded;
   return block;
+}
+
+std::size_t ScratchPool::lent() const {
+  return std::accumulate(free_.begin(), free_.end(), in_use_,
+                         [](std::size_t bytes, const Freed& kept) { return bytes - kept.bytes; });
 }
 
 void ScratchPool::give_back(std::byte* data, std::size_t bytes) { free_.push_back({data, bytes}); }

@@ -33,6 +33,8 @@ class ScratchPool {
 
   /// 64-byte aligned. kOutOfResources names the bound and UNISONO_SCRATCH_BYTES.
   Result<Block> take(std::size_t bytes);
+  /// Bytes of the blocks that have not come back.
+  std::size_t lent() const;
 
  private:
   struct Freed {

@@ -7,6 +7,9 @@
 
 #include <barrier>
 #include <memory>
+#include <span>
+
+#include "tests/support/same_bytes.h"
 
 namespace unisono::test {
 namespace {
@@ -43,9 +46,9 @@ TEST_F(DeviceOddWorld, TwoLongStagedCallsAtOnceShareLittleRoom) {
   const Setting little("UNISONO_SCRATCH_BYTES", "8M");
   constexpr int kRanks = 17;
   constexpr std::size_t kCount = (std::size_t{8} << 20) / sizeof(float) + 1;
-  run_device_ranks({.ranks = kRanks}, [](Communicator& comm) {
+  const std::vector<float> start(kCount, 1.0F), sum(kCount, kRanks);
+  run_device_ranks({.ranks = kRanks}, [&](Communicator& comm) {
     DeviceUser user;
-    const std::vector<float> start(kCount, 1.0F);
     float* const data[] = {user.make(start), user.make(start)};
     const CallOptions options{.timeout = kDeadline};
     EXPECT_EQ(
@@ -57,7 +60,9 @@ TEST_F(DeviceOddWorld, TwoLongStagedCallsAtOnceShareLittleRoom) {
         }),
         "");
     for (const float* const place : data) {
-      EXPECT_TRUE(user.look(place, kCount) == std::vector<float>(kCount, kRanks)) << "a wrong sum";
+      const std::vector<float> seen = user.look(place, kCount);
+      EXPECT_TRUE(same_bytes(std::as_bytes(std::span(seen)), std::as_bytes(std::span(sum))))
+          << "a wrong sum";
     }
   });
 }

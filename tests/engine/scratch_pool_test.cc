@@ -28,6 +28,19 @@ TEST(ScratchPool, MakesRoomOfWhatCameBack) {
   EXPECT_TRUE(pool.take(std::size_t{1} << 20).has_value());
 }
 
+TEST(ScratchPool, KnowsWhatHasNotComeBack) {
+  ScratchPool pool(std::size_t{1} << 20);
+  EXPECT_EQ(pool.lent(), 0u);
+  const auto held = pool.take(5000);
+  ASSERT_TRUE(held.has_value());
+  {
+    const auto other = pool.take(100);
+    ASSERT_TRUE(other.has_value());
+    EXPECT_EQ(pool.lent(), held->bytes() + other->bytes());
+  }
+  EXPECT_EQ(pool.lent(), held->bytes()) << "what is kept for the next one is not lent";
+}
+
 TEST(ScratchPool, GivesAlignedMemory) {
   ScratchPool pool(std::size_t{1} << 20);
   for (const std::size_t bytes : {1, 65, 5000}) {

@@ -280,7 +280,7 @@ void SimulatedRank::leave() {
   if (is_lent && culprits(around_.c).empty())
     around_.accuse(whereabouts() + ": payloads are still lent");
   if (engine_.is_running()) around_.accuse(whereabouts() + ": calls still run");
-  if (!scratch_.take(kScratchBytes)) around_.accuse(whereabouts() + ": scratch memory is lost");
+  if (scratch_.lent() > 0) around_.accuse(whereabouts() + ": scratch memory is lost");
   for (const auto& communicator : communicators_) {
     if (communicator->are_buffers_untouched()) continue;
     around_.accuse(whereabouts() + ": a buffer that was given back was written to");

@@ -1,5 +1,6 @@
 // Has the production's clock (base/clock.h) show the time of a simulation while that runs: native
-// calls read it when they try paths, and when they wait for the cause of a failure.
+// calls read it when they try paths, and when they wait for the cause of a failure. Nor does
+// anybody yield the processor then.
 //
 // Thread rule: while one lives no other thread may read the clock.
 #pragma once

@@ -242,7 +242,7 @@ void leave_and_listen(Job& job) {
       [&] { job.transports[0]->close(Clock::now() + std::chrono::seconds(60), *job.sinks[0]); });
   const TimePoint deadline = Clock::now() + std::chrono::seconds(60);
   while (job.sinks[1]->closed_causes.empty() && Clock::now() < deadline) {
-    job.transports[1]->poll(*job.sinks[1]);
+    if (!job.transports[1]->poll(*job.sinks[1])) std::this_thread::yield();
   }
   closing.join();
 }
