@@ -207,6 +207,7 @@ class RingReceiver {
 
  private:
   Took take_first(std::uint32_t word, FrameSink& sink);
+  bool stores_past_caches() const;
   bool look_at_loan();
   Took take_loan(FrameSink& sink);
   std::uint32_t read_loan();
@@ -230,6 +231,7 @@ class RingReceiver {
   MessageTimer timer_;
   FrameHeader header_;      // of the frame being read
   Placement placement_;     // and where it goes
+  bool streams_ = false;    // past the caches, which that place has left
   std::size_t offset_ = 0;  // of its next byte
   std::size_t rest_bytes_ = 0;
   std::byte* loan_ = nullptr;  // the line of one that is being read
