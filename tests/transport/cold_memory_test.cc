@@ -33,22 +33,35 @@ class FreshPages {
 TEST(ColdMemory, TakesLongerThanALineThatIsHandedOver) {
   const FreshPages pages;
   ASSERT_TRUE(pages.is_there());
-  EXPECT_TRUE(is_cold(pages.bytes(), host_that_hands_over_in(1)));
+  EXPECT_TRUE(ColdMemory().has(pages.bytes(), host_that_hands_over_in(1)));
 }
 
 TEST(ColdMemory, IsNoneThatComesSooner) {
   const FreshPages pages;
   ASSERT_TRUE(pages.is_there());
-  EXPECT_FALSE(is_cold(pages.bytes(), host_that_hands_over_in(4'000'000'000)));
+  EXPECT_FALSE(ColdMemory().has(pages.bytes(), host_that_hands_over_in(4'000'000'000)));
 }
 
 TEST(ColdMemory, IsNoneWhereNothingWasMeasured) {
   const FreshPages pages;
   ASSERT_TRUE(pages.is_there());
-  EXPECT_FALSE(is_cold(pages.bytes(), HostFacts{}));
+  EXPECT_FALSE(ColdMemory().has(pages.bytes(), HostFacts{}));
 }
 
-TEST(ColdMemory, IsNoneWithoutBytes) { EXPECT_FALSE(is_cold({}, host_that_hands_over_in(1))); }
+TEST(ColdMemory, IsNoneWithoutBytes) {
+  EXPECT_FALSE(ColdMemory().has({}, host_that_hands_over_in(1)));
+}
+
+// Which is then stored past the caches, whether it was cold or the clock was wrong.
+TEST(ColdMemory, IsNotTheSameAgain) {
+  const FreshPages pages;
+  const FreshPages others;
+  ASSERT_TRUE(pages.is_there() && others.is_there());
+  ColdMemory memory;
+  EXPECT_TRUE(memory.has(pages.bytes(), host_that_hands_over_in(1)));
+  EXPECT_FALSE(memory.has(pages.bytes(), host_that_hands_over_in(1)));
+  EXPECT_TRUE(memory.has(others.bytes(), host_that_hands_over_in(1)));
+}
 
 }  // namespace
 }  // namespace unisono::shm

@@ -18,17 +18,23 @@ Duration time_of_reading(const volatile std::byte& line) {
   return Clock::now() - begin;
 }
 
-}  // namespace
-
-bool is_cold(std::span<const std::byte> memory, const HostFacts& host) {
+bool comes_late(std::span<const std::byte> memory, const HostFacts& host) {
   if (memory.empty() || host.waits[kLineWait] == 0) return false;
-  const std::chrono::nanoseconds handed_over(host.waits[kLineWait]);
+  const auto two_handed_over = 2 * std::chrono::nanoseconds(host.waits[kLineWait]);
   int slow = 0;
   for (int line = 0; line < kLines && slow < kSlowLines; ++line) {
     const std::size_t place = memory.size() / kLines * static_cast<std::size_t>(line);
-    if (time_of_reading(memory[place]) > 2 * handed_over) ++slow;
+    if (time_of_reading(memory[place]) > two_handed_over) ++slow;
   }
   return slow == kSlowLines;
+}
+
+}  // namespace
+
+bool ColdMemory::has(std::span<const std::byte> place, const HostFacts& host) {
+  const bool is_cold = place.data() != last_ && comes_late(place, host);
+  last_ = is_cold ? place.data() : nullptr;
+  return is_cold;
 }
 
 }  // namespace unisono::shm

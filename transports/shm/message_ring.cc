@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "compute/compute.h"
-#include "transports/shm/cold_memory.h"
 
 namespace unisono::shm {
 namespace {
@@ -389,10 +388,10 @@ RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink)
   return Took::kRecord;
 }
 
-bool RingReceiver::stores_past_caches() const {
+bool RingReceiver::stores_past_caches() {
   return placement_.kind == Placement::Kind::kInto && header_.payload_bytes >= kColdBytesMin &&
          ring_.trials != nullptr &&
-         is_cold({placement_.target, header_.payload_bytes}, ring_.trials->host);
+         cold_memory_.has({placement_.target, header_.payload_bytes}, ring_.trials->host);
 }
 
 // What is lent says itself how long it is. False where that cannot be.
