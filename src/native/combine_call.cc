@@ -67,7 +67,8 @@ Status CombineCall::plan(Offer* offer) {
   input_path_ = input.path;
   result_path_ = result.path;
   const bool was_read = transfer_.input == transfer_.output && !shm::is_in_place(input_path_);
-  streaming_ = !was_read && total * static_cast<std::size_t>(size()) >= 2 * kStreamingBytes;
+  streaming_ = !was_read && (total * static_cast<std::size_t>(size()) >= 2 * kStreamingBytes ||
+                             (wants_result_ && total >= shm::kColdBytesMin && is_cold({0, total})));
   if (shm::is_in_place(input_path_) && !needs_slot()) return {};
   return context_.group.reserve_windows();
 }

@@ -89,6 +89,7 @@ void ExchangeCall::plan_input(Offer* offer) {
 void ExchangeCall::plan_chunks() {
   fill_chunks_ = rounds_ = 0;
   std::size_t taken_bytes = 0;
+  Block longest;
   for (int member = 0; member < size(); ++member) {
     const bool reads = transfer_.readers.has(member) && (!is_self(member) || own_from_offer_);
     if (path_ == shm::MemoryPath::kNone && reads) {
@@ -97,12 +98,15 @@ void ExchangeCall::plan_chunks() {
       fill_chunks_ = std::max(fill_chunks_, chunks_of(given, unit_));
     }
     if (transfer_.sources.has(member)) {
-      const std::size_t wanted = transfer_.take.at(member).bytes;
-      rounds_ = std::max(rounds_, chunks_of(wanted, unit_));
-      taken_bytes += wanted;
+      const Block wanted = transfer_.take.at(member);
+      rounds_ = std::max(rounds_, chunks_of(wanted.bytes, unit_));
+      taken_bytes += wanted.bytes;
+      if (wanted.bytes > longest.bytes) longest = wanted;
     }
   }
-  streaming_ = taken_bytes >= kStreamingBytes && !transfer_.writes_into_input(size());
+  streaming_ =
+      !transfer_.writes_into_input(size()) &&
+      (taken_bytes >= kStreamingBytes || (taken_bytes >= shm::kColdBytesMin && is_cold(longest)));
 }
 
 bool ExchangeCall::prepare_cell() {

@@ -19,6 +19,7 @@
 #include "native/progress.h"
 #include "native/shared_cells.h"
 #include "native/transfer.h"
+#include "transports/shm/cold_memory.h"
 
 namespace unisono::native {
 
@@ -131,6 +132,11 @@ class LargeCall : public NativeCall {
   }
   /// What others will read is written with non-temporal stores.
   bool streams() const { return access_ == AccessPath::kStreamed; }
+  /// Ordinary stores to that part of the output would fetch it from memory first.
+  bool is_cold(Block part) {
+    return cold_memory_.has({transfer_.output + part.offset, part.bytes},
+                            context_.group.trial_memory().host);
+  }
   /// Results are stored by the call's path, also those that are read in place.
   void stores_results() { path_matters_ = path_matters_ || access_ != AccessPath::kWindow; }
   std::size_t element_bytes() const { return element_bytes_; }
@@ -141,6 +147,7 @@ class LargeCall : public NativeCall {
   std::vector<shm::MemoryView> inputs_;  // by member
 
  private:
+  shm::ColdMemory cold_memory_;
   const bool has_threads_;    // beside this one, of this process
   bool takes_turns_ = false;  // with its window
   enum class Stage : std::uint8_t { kEnter, kMove, kLeave, kDone };

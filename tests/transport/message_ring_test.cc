@@ -135,6 +135,30 @@ TEST(MessageRing, StreamsAFrameLargerThanItself) {
   EXPECT_EQ(recorder.count(0), 1u);
 }
 
+// Every place is cold to a host that hands lines over at once.
+TEST(MessageRing, StoresPastTheCachesWhereTheyAreCold) {
+  TrialMemory trials{};
+  trials.host.waits[kLineWait] = 1;
+  const Memory memory(kRingBytesMin);
+  RingMemory parts = memory.ring();
+  parts.trials = &trials;
+  RingSender sender(*RingGeometry::of(parts));
+  RingReceiver receiver(*RingGeometry::of(parts), 0);
+  Recorder recorder;  // checks payloads
+  std::uint64_t sequence = 0;
+  for (const std::size_t bytes : {kFramePayloadMax, kFramePayloadMax - 3, std::size_t{5}}) {
+    const Frame frame = make_frame(sequence++, bytes);
+    Pushed pushed = sender.push(frame.header, frame.payload);
+    for (int round = 0; pushed == Pushed::kPart && round < 1000; ++round) {
+      take_all(receiver, recorder);
+      pushed = sender.resume();
+    }
+    take_all(receiver, recorder);
+    EXPECT_EQ(pushed, Pushed::kWhole) << bytes;
+    EXPECT_EQ(recorder.count(0), sequence);
+  }
+}
+
 TEST(MessageRing, DetachedFrameIsCompletedFromACopy) {
   const Memory memory(kRingBytesMin);
   RingSender sender(memory.geometry());

@@ -107,6 +107,17 @@ TEST_P(NativeMatrix, ProcessesBySingleCopy) {
               IsEmpty());
 }
 
+// To a host that hands lines over at once every output has left the caches.
+TEST(NativeCollectives, OutputsAreTheSamePastTheCaches) {
+  RanksOptions options{.access = AccessPath::kMapped};
+  options.known.host.waits[kLineWait] = 1;
+  for (const int n : {2, 3}) {
+    EXPECT_THAT(
+        run_processes(n, options, [](TestRank& rank) { run_matrix(rank, {.in_place = false}); }),
+        IsEmpty());
+  }
+}
+
 // What could be read when the ranks met, and cannot any more.
 TEST(NativeCollectives, ProcessesThatMayNotBeReadAnyMoreUseWindows) {
   EXPECT_THAT(run_processes(2, {.access = AccessPath::kSingleCopy},

@@ -372,6 +372,7 @@ RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink)
     std::memcpy(payload, reinterpret_cast<const std::byte*>(&header_) + kInlineAt, sizeof payload);
     header_.offset = 0;
     header_.total_bytes = header_.payload_bytes;
+    streams_ = false;
     // The line has been copied: the sink may take its time.
     advance(1);
     placement_ = sink.place(peer_, header_);
@@ -381,8 +382,16 @@ RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink)
   }
   timer_.begin(header_, false);
   placement_ = sink.place(peer_, header_);
+  // The first frame tells for those that follow.
+  if (header_.offset == 0) streams_ = stores_past_caches();
   take_payload(std::min<std::size_t>(header_.payload_bytes, ring_.piece_bytes), word, sink);
   return Took::kRecord;
+}
+
+bool RingReceiver::stores_past_caches() {
+  return placement_.kind == Placement::Kind::kInto && header_.payload_bytes >= kColdBytesMin &&
+         ring_.trials != nullptr &&
+         cold_memory_.has({placement_.target, header_.payload_bytes}, ring_.trials->host);
 }
 
 // What is lent says itself how long it is. False where that cannot be.
@@ -517,7 +526,8 @@ void RingReceiver::hand_over(std::span<const std::byte> part, FrameSink& sink) {
   switch (placement_.kind) {
     case Placement::Kind::kInto:
       UNISONO_ASSERT(placement_.target != nullptr, "kInto needs a target");
-      std::memcpy(placement_.target + offset_, part.data(), part.size());
+      (streams_ ? compute::copy_streaming : copy_cached)(placement_.target + offset_, part.data(),
+                                                         part.size());
       break;
     case Placement::Kind::kDeliver:
       sink.deliver(peer_, header_, offset_, part);

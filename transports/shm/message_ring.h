@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "transports/shm/cold_memory.h"
 #include "transports/shm/loan.h"
 #include "transports/shm/loan_trials.h"
 #include "transports/shm/passed_buffers.h"
@@ -207,6 +208,7 @@ class RingReceiver {
 
  private:
   Took take_first(std::uint32_t word, FrameSink& sink);
+  bool stores_past_caches();
   bool look_at_loan();
   Took take_loan(FrameSink& sink);
   std::uint32_t read_loan();
@@ -228,8 +230,10 @@ class RingReceiver {
   std::uint64_t consumed_ = 0;
   std::uint64_t consumed_told_ = 0;
   MessageTimer timer_;
-  FrameHeader header_;      // of the frame being read
-  Placement placement_;     // and where it goes
+  FrameHeader header_;   // of the frame being read
+  Placement placement_;  // and where it goes
+  ColdMemory cold_memory_;
+  bool streams_ = false;    // past the caches, which that place has left
   std::size_t offset_ = 0;  // of its next byte
   std::size_t rest_bytes_ = 0;
   std::byte* loan_ = nullptr;  // the line of one that is being read
