@@ -86,13 +86,28 @@ Fault any_fault_in_growth(Random& random, const Case& c) {
   return fault;
 }
 
+// As in a job that does not grow, but that hosts have newcomers too; often in the middle of growth.
+Fault any_partition(Random& random, const Case& c) {
+  const auto processes = static_cast<std::uint64_t>(c.ranks) + c.growing.newcomers.size();
+  const auto one = static_cast<Rank>(random.below(processes));
+  const auto other = static_cast<Rank>(random.below(processes));
+  Fault fault{
+      .kind = Fault::Kind::kPartition, .rank = std::min(one, other), .peer = std::max(one, other)};
+  fault.is_in_growth = !random.one_in(3);
+  fault.at = random.of_any_scale_up_to(seconds(3));
+  if (fault.is_in_growth && !random.one_in(3)) {
+    fault.step = random.between(1, random.between(1, kStepsMax));
+    fault.at = random.of_any_scale_up_to(milliseconds(20));
+  }
+  if (random.one_in(3)) fault.lasts = random.of_any_scale_up_to(milliseconds(1900));
+  return fault;
+}
+
 bool stops_for_ever(const Fault& fault) {
   return fault.kind == Fault::Kind::kStop && fault.is_for_ever();
 }
 
-}  // namespace
-
-Case make_growing_case(std::uint64_t seed, const Limits& limits) {
+Case make_without_partition(std::uint64_t seed, const Limits& limits) {
   Random random(seed);
   Case c;
   c.seed = seed;
@@ -133,6 +148,18 @@ Case make_growing_case(std::uint64_t seed, const Limits& limits) {
   }
   // A stopped rank is missed by its silence alone.
   if (std::any_of(c.faults.begin(), c.faults.end(), stops_for_ever)) c.silence = milliseconds(3000);
+  return c;
+}
+
+}  // namespace
+
+// Drawn apart, so that the rest of a seed's case is as it was without.
+Case make_growing_case(std::uint64_t seed, const Limits& limits) {
+  Case c = make_without_partition(seed, limits);
+  Random random(~seed);
+  if (!limits.with_faults || !random.one_in(4)) return c;
+  c.faults.push_back(any_partition(random, c));
+  c.silence = milliseconds(3000);
   return c;
 }
 

@@ -35,7 +35,8 @@ struct GrowingProcess {
   };
   /// One call of grow(), whether or not anybody came.
   struct Growth {
-    int job;                    ///< that grew
+    int job;  ///< that grew
+    std::uint32_t communicator;
     std::vector<Rank> members;  ///< of the communicator that grew
     int new_job = -1;           ///< that this member has met the others in; -1: none
     bool has_grown = false;

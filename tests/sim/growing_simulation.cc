@@ -11,6 +11,7 @@
 #include "tests/sim/growing_member.h"
 #include "tests/sim/growing_process.h"
 #include "tests/sim/meeting.h"
+#include "tests/sim/partition.h"
 #include "tests/sim/store.h"
 #include "tests/sim/virtual_clock.h"
 
@@ -54,6 +55,7 @@ class GrowingSimulation {
     return fault.is_of_newcomer ? c_.ranks + fault.rank : fault.rank;
   }
   void inject(const Fault& fault);
+  void begin_partition(const Fault& fault);
   void end_process(Process& its);
   void end_rank(int job, Rank rank);
 
@@ -82,6 +84,7 @@ class GrowingSimulation {
   Random random_;
   Schedule schedule_;
   VirtualClock clock_{schedule_};
+  Partition partition_{schedule_, random_};
   Jobs jobs_;
   SimulatedStore store_;
   Meetings meetings_;
@@ -98,6 +101,7 @@ GrowingSimulation::GrowingSimulation(const Case& c)
       meetings_({.seed = random_.next(),
                  .wake = [this](int process) { wake(process); },
                  .runs_at = [this](int process) { return runs_at(process); },
+                 .passes_at = [this](int from, int to) { return partition_.passes_at(from, to); },
                  .on_complete =
                      [this](int meeting, const std::vector<int>& processes) {
                        job_of_meeting_[meeting] = make_job(processes);
@@ -150,7 +154,10 @@ int GrowingSimulation::make_job(std::vector<int> processes) {
   const auto wake_rank = [this, processes](Rank rank) {
     wake(processes[static_cast<std::size_t>(rank)]);
   };
-  const auto passes_at = [](Rank, Rank) { return TimePoint{}; };
+  const auto passes_at = [this, processes](Rank from, Rank to) {
+    return partition_.passes_at(processes[static_cast<std::size_t>(from)],
+                                processes[static_cast<std::size_t>(to)]);
+  };
   const ControlPlane::Options options{
       .ranks = c.ranks,
       .silence = c.silence,
@@ -158,7 +165,11 @@ int GrowingSimulation::make_job(std::vector<int> processes) {
       .wake = wake_rank,
       .runs_at = [this, processes](
                      Rank rank) { return runs_at(processes[static_cast<std::size_t>(rank)]); },
-      .passes_at = passes_at};
+      .passes_at = passes_at,
+      .host_of =
+          [processes](Rank rank) {
+            return processes[static_cast<std::size_t>(rank)] / kRanksOfHost;
+          }};
   jobs_.push_back(std::unique_ptr<SimulatedJob>(
       new SimulatedJob{c,
                        processes,
@@ -259,8 +270,24 @@ void GrowingSimulation::inject(const Fault& fault) {
         each->has_slept = each->has_slept || fault.lasts > c_.growing.timeout;
       }
       break;
+    case Fault::Kind::kPartition:
+      begin_partition(fault);
+      break;
     default:
       if (!is_gone(its)) end_process(its);
+  }
+}
+
+// Some are waited for longer than others wait.
+void GrowingSimulation::begin_partition(const Fault& fault) {
+  partition_.begin(fault);
+  for (const auto& each : processes_) each->has_slept = true;
+  if (!fault.is_for_ever()) return;
+  for (const auto& job : jobs_) {
+    job->fabric.part([&](Rank a, Rank b) {
+      return partition_.separates(job->processes[static_cast<std::size_t>(a)],
+                                  job->processes[static_cast<std::size_t>(b)]);
+    });
   }
 }
 
@@ -318,7 +345,8 @@ void GrowingSimulation::live_in(Process& its) {
 
 bool GrowingSimulation::grow(Process& its, SimulatedRank& rank) {
   const TimePoint began = schedule_.now();
-  its.growths.push_back({its.places[its.current].job, rank.lent().members().world_ranks()});
+  const Members& members = rank.lent().members();
+  its.growths.push_back({its.places[its.current].job, members.id(), members.world_ranks()});
   GrowingMember member(
       *its.program, rank, schedule_,
       [&](const Invitation& place, TimePoint deadline, const std::function<Status()>& go_on) {
