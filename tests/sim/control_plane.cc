@@ -111,7 +111,10 @@ void ControlPlane::later(TimePoint* last, Rank from, Rank to, std::function<void
   const bool is_stalled = *last > schedule_.now() + kDelay;
   const TimePoint sent = is_stalled ? *last : std::max(schedule_.now(), passes);
   *last = std::max(*last, sent + random_.of_any_scale_up_to(kDelay));
-  when_run(*last, to, std::move(what));
+  when_run(*last, to, [this, from, to, what = std::move(what)] {
+    // What is on its way when the network goes down for good is lost.
+    if (options_.passes_at(from, to) != kNever) what();
+  });
 }
 
 void ControlPlane::up(int which, std::string bytes) {

@@ -99,7 +99,11 @@ Fault any_partition(Random& random, const Case& c) {
     fault.step = random.between(1, random.between(1, kStepsMax));
     fault.at = random.of_any_scale_up_to(milliseconds(20));
   }
-  if (random.one_in(3)) fault.lasts = random.of_any_scale_up_to(milliseconds(1900));
+  if (random.one_in(3)) {
+    fault.lasts = random.of_any_scale_up_to(milliseconds(1900));
+  } else if (random.one_in(4)) {
+    fault.lasts = milliseconds(2500) + random.up_to(milliseconds(2500));  // some miss it
+  }
   return fault;
 }
 
@@ -159,6 +163,10 @@ Case make_growing_case(std::uint64_t seed, const Limits& limits) {
   Random random(~seed);
   if (!limits.with_faults || !random.one_in(4)) return c;
   c.faults.push_back(any_partition(random, c));
+  if (random.one_in(3)) {
+    const auto processes = static_cast<std::uint64_t>(c.ranks) + c.growing.newcomers.size();
+    c.growing.store.host_of = static_cast<int>(random.below(processes));
+  }
   c.silence = milliseconds(3000);
   return c;
 }
@@ -183,9 +191,12 @@ std::string describe(const Growing& growing) {
   const auto ms = [](Duration d) { return std::chrono::duration<double, std::milli>(d).count(); };
   std::string text = fmt::format(
       "  grows to {} ranks, waits {} ms, meets within {} ms; keys {}; store up to {:.3f} ms, one "
-      "in {} up to {:.3f}\n",
+      "in {} up to {:.3f}{}\n",
       growing.target, growing.wait.count(), growing.timeout.count(), fmt::join(growing.keys, " "),
-      ms(growing.store.most), growing.store.late_one_in, ms(growing.store.late));
+      ms(growing.store.most), growing.store.late_one_in, ms(growing.store.late),
+      growing.store.host_of < 0
+          ? ""
+          : fmt::format(", on the host of process {}", growing.store.host_of));
   for (const Growing::Newcomer& each : growing.newcomers) {
     text += fmt::format("  a newcomer of key {} starts at {:.3f} ms\n", each.key, ms(each.starts));
   }

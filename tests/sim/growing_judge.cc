@@ -162,7 +162,8 @@ class GrowthJudge {
       if (!each->is_judged() || each->places.empty()) continue;
       const SimulatedRank& last = rank_at(each->places[each->current]);
       const bool is_told_why = last.refusal().code() == ErrorCode::kPartitioned;
-      if (last.is_refused() && c_.faults.size() == 1 && !is_told_why) {
+      const bool is_alone = c_.faults.size() == 1 && partition_->is_for_ever();
+      if (last.is_refused() && is_alone && !is_told_why) {
         accuse(fmt::format("process {} of a part that may not go on is told something else: {}",
                            each->number, last.refusal().message()));
       }
@@ -236,7 +237,8 @@ class GrowthJudge {
     const bool all_could = std::all_of(processes_.begin(), processes_.end(), [&](const auto& each) {
       return is_unharmed(*each) || !each->has_begun_growth;
     });
-    if (!all_could) return;
+    const bool has_reached_store = partition_ == nullptr || c_.growing.store.host_of < 0;
+    if (!all_could || !has_reached_store) return;
     for (const std::string& entry : listed_) {
       if (entry != "-") accuse("'" + entry + "' is on the list in the end");
     }
@@ -244,7 +246,7 @@ class GrowthJudge {
 
   bool is_store_quick() const { return 20 * store_delay() < c_.growing.timeout; }
   Duration store_delay() const {
-    const StoreDelays& store = c_.growing.store;
+    const StorePlace& store = c_.growing.store;
     return store.late_one_in > 0 ? std::max(store.most, store.late) : store.most;
   }
   const SimulatedRank& rank_at(const Process::Place& place) const {

@@ -78,6 +78,7 @@ class GrowingSimulation {
     if (wrong_.empty()) wrong_ = what;
   }
   std::string whereabouts() const;
+  std::vector<std::string> listed() const;
   Outcome outcome() const;
 
   const Case& c_;
@@ -97,7 +98,8 @@ class GrowingSimulation {
 GrowingSimulation::GrowingSimulation(const Case& c)
     : c_(c),
       random_(c.seed),
-      store_(c.growing.store, random_.next(), schedule_),
+      store_(c.growing.store, random_.next(), schedule_,
+             [this](int from, int to) { return partition_.passes_at(from, to); }),
       meetings_({.seed = random_.next(),
                  .wake = [this](int process) { wake(process); },
                  .runs_at = [this](int process) { return runs_at(process); },
@@ -145,7 +147,7 @@ void GrowingSimulation::add_process(bool is_newcomer, int key) {
   its.key = key;
   its.program = std::make_unique<Program>(schedule_,
                                           [this, number](Duration wait) { wake_in(number, wait); });
-  its.store = store_.end_for(*its.program, [this, number] { wake(number); });
+  its.store = store_.end_for(number, *its.program, [this, number] { wake(number); });
 }
 
 int GrowingSimulation::make_job(std::vector<int> processes) {
@@ -434,9 +436,22 @@ Outcome GrowingSimulation::run() {
     }
   }
   if (wrong_.empty()) {
-    accuse(judge_growth(c_, jobs_, processes_, store_.values_of("unisono/grow/group/place/")));
+    accuse(judge_growth(c_, jobs_, processes_, listed()));
   }
   return outcome();
+}
+
+// What a group would read there.
+std::vector<std::string> GrowingSimulation::listed() const {
+  const std::string list = "unisono/grow/" + std::string(kGroup) + "/";
+  const std::string first = store_.value_of(list + "first");
+  std::vector<std::string> entries;
+  for (int place = first.empty() ? 0 : std::stoi(first);; ++place) {
+    entries.push_back(store_.value_of(list + "place/" + std::to_string(place)));
+    if (entries.back().empty()) break;
+  }
+  entries.pop_back();
+  return entries;
 }
 
 Outcome GrowingSimulation::outcome() const {
