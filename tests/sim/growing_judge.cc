@@ -69,7 +69,7 @@ class GrowthJudge {
     return std::any_of(c.faults.begin(), c.faults.end(), [&](const Fault& fault) {
       if (fault.kind == Fault::Kind::kPartition) return true;
       const bool stops = fault.kind == Fault::Kind::kPause || fault.kind == Fault::Kind::kStop;
-      return stops && fault.lasts > c.growing.timeout;
+      return stops && is_too_long(c, fault.lasts);
     });
   }
 

@@ -4,6 +4,7 @@
 // Thread rule: one thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -63,6 +64,12 @@ struct GrowingProcess {
   bool is_stopped() const { return runs_again == kNever; }
   bool is_judged() const { return !is_dead && !is_stopped(); }
 };
+
+/// Others may wait in vain for who is not run for so long: until it is run again, and has done what
+/// it does to meet them.
+inline bool is_too_long(const Case& c, Duration not_run) {
+  return not_run > c.growing.timeout - std::chrono::milliseconds(100);
+}
 
 using Jobs = std::vector<std::unique_ptr<SimulatedJob>>;
 using Processes = std::vector<std::unique_ptr<GrowingProcess>>;

@@ -255,7 +255,7 @@ void GrowingSimulation::inject(const Fault& fault) {
         its.runs_again = kNever;
       } else {
         its.runs_again = std::max(its.runs_again, schedule_.now() + fault.lasts);
-        its.has_slept = its.has_slept || fault.lasts > c_.growing.timeout;
+        its.has_slept = its.has_slept || is_too_long(c_, fault.lasts);
         // Its last word may be older than the stop.
         its.is_missed =
             its.is_missed || (c_.silence.count() > 0 && fault.lasts >= c_.silence * 2 / 3);
@@ -269,7 +269,7 @@ void GrowingSimulation::inject(const Fault& fault) {
         if (each->is_stopped()) continue;
         const TimePoint until = schedule_.now() + fault.lasts + random_.up_to(kWakesWithin);
         each->runs_again = std::max(each->runs_again, until);
-        each->has_slept = each->has_slept || fault.lasts > c_.growing.timeout;
+        each->has_slept = each->has_slept || is_too_long(c_, fault.lasts);
       }
       break;
     case Fault::Kind::kPartition:
