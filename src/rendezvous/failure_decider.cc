@@ -213,8 +213,8 @@ void FailureDecider::on_failure(FailureDecision decision) {
   broadcast(std::move(decision));
 }
 
-void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& message,
-                                    TimePoint now) {
+void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& message, TimePoint now,
+                                    bool awaits_word) {
   const Rank peer = message.peer;
   if (peer == reporter) return on_violation(reporter, "a report about a link to itself");
   if (presence(peer) == Presence::kDead) return;
@@ -223,13 +223,18 @@ void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& mess
   }
   broken_with_[reporter].insert(peer);
   broken_with_[peer].insert(reporter);
-  BrokenLink reported{now + kLinkGraceTime, reporter, peer, message.reason, message.code};
+  const bool awaits = awaits_word && !is_nonsense(message.code);
+  BrokenLink reported{now + kLinkGraceTime, reporter, peer, message.reason, message.code, awaits};
   const auto [known, is_new] = links_.try_emplace(std::minmax(reporter, peer), reported);
   // Who was sent nonsense hangs up, and the sender may be the first to complain of that.
   if (!is_new && is_nonsense(reported.code) && !is_nonsense(known->second.code)) {
     reported.due = known->second.due;
     known->second = reported;
   }
+}
+
+void FailureDecider::on_heard(Rank rank) {
+  for (auto& [pair, link] : links_) link.awaits_word = link.awaits_word && link.peer != rank;
 }
 
 std::size_t FailureDecider::broken_links_of(Rank rank) const {

@@ -77,7 +77,12 @@ class FailureDecider {
   /// What `rank` waits in, which it was asked for.
   void on_waits(Rank rank, WaitsMessage message, TimePoint now);
   void on_failure(FailureDecision decision);
-  void on_broken_link(Rank reporter, const BrokenLinkMessage& message, TimePoint now);
+  /// `awaits_word`: the other end may have left, and its goodbye be late. It has not where it is
+  /// heard, or else it is silent in the end.
+  void on_broken_link(Rank reporter, const BrokenLinkMessage& message, TimePoint now,
+                      bool awaits_word = false);
+  /// What `rank` has said is here, before what that is.
+  void on_heard(Rank rank);
   void on_differing(Rank reporter, CallsMessage message, TimePoint now);
   void on_calls(Rank rank, CallsMessage message);
 
@@ -106,6 +111,7 @@ class FailureDecider {
     Rank peer;
     std::string reason;
     ErrorCode code;
+    bool awaits_word;  // of the peer
   };
 
   /// It takes no part any more.
@@ -141,7 +147,7 @@ class FailureDecider {
     const auto is_out = [&](Rank rank) {
       return awaited_.contains(rank) || overdue_.contains(rank);
     };
-    return is_out(link.peer) || is_out(link.reporter);
+    return link.awaits_word || is_out(link.peer) || is_out(link.reporter);
   }
   /// With how many ranks this one has, or has had, a broken link.
   std::size_t broken_links_of(Rank rank) const;

@@ -87,6 +87,7 @@ void ServingArbiter::on_heard(int connection, TimePoint now) {
   if (!silence_.listens_for(rank)) return;
   if (silence_.misses(rank, now)) missed_until_[rank] = now + silence_.limit() / 2;
   silence_.on_heard(rank, now);
+  decider_.on_heard(rank);
 }
 
 void ServingArbiter::on_message(int connection, const Message& message, TimePoint now) {
@@ -145,7 +146,7 @@ Status ServingArbiter::take(Rank from, const Message& message, TimePoint now) {
     }
     case MessageType::kBrokenLink: {
       UNISONO_ASSIGN(const BrokenLinkMessage link, decode_broken_link(message.body, size_));
-      decider_.on_broken_link(from, link, now);
+      decider_.on_broken_link(from, link, now, silence_.listens_for(link.peer));
       return {};
     }
     case MessageType::kDiffering:

@@ -86,11 +86,12 @@ enum class Sharing : std::uint8_t { kNone, kProcesses, kThreads };
 inline constexpr int kSharingRanksMax = 16;
 inline constexpr int kGrowingRanksMax = 8;
 
-/// How long a store takes for a question, and again for its answer.
-struct StoreDelays {
+/// How long a store takes for a question, and again for its answer, and where it is.
+struct StorePlace {
   Duration most{};
   unsigned late_one_in = 0;  ///< of so many one takes up to `late`; 0: none
   Duration late{};
+  int host_of = -1;  ///< it is on the host of this process; -1: where all reach it
 };
 
 /// A job that grows: members put others in the place of those that are lost.
@@ -104,7 +105,7 @@ struct Growing {
   std::vector<Newcomer> newcomers;
   std::chrono::milliseconds wait{};     ///< GrowOptions::wait
   std::chrono::milliseconds timeout{};  ///< GrowOptions::timeout
-  StoreDelays store;
+  StorePlace store;
 };
 
 struct Case {

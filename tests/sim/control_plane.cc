@@ -26,7 +26,7 @@ ControlPlane::ControlPlane(Options options, Schedule& schedule)
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
     Member& member = members_[static_cast<std::size_t>(rank)];
     member.rank = rank;
-    member.host = member.host_name = fmt::format("host{}", rank / kRanksOfHost);
+    member.host = member.host_name = fmt::format("host{}", options_.host_of(rank));
     member.pid = 1000 + rank;
     if (rendezvous::may_be_standby(rank, rank % kRanksOfHost, kRanksOfHost)) {
       member.addresses = fmt::format("standby-unix {}\n", rank);
@@ -114,9 +114,14 @@ void ControlPlane::when_run(TimePoint when, Rank at, std::function<void()> what)
 void ControlPlane::later(TimePoint* last, Rank from, Rank to, std::function<void()> what) {
   const TimePoint passes = options_.passes_at(from, to);
   if (passes == kNever) return;
-  const TimePoint sent = std::max(schedule_.now(), passes);
+  // What is sent again brings all that waits behind it.
+  const bool is_stalled = *last > schedule_.now() + kDelay;
+  const TimePoint sent = is_stalled ? *last : std::max(schedule_.now(), passes);
   *last = std::max(*last, sent + random_.of_any_scale_up_to(kDelay));
-  when_run(*last, to, std::move(what));
+  when_run(*last, to, [this, from, to, what = std::move(what)] {
+    // What is on its way when the network goes down for good is lost.
+    if (options_.passes_at(from, to) != kNever) what();
+  });
 }
 
 void ControlPlane::up(int which, std::string bytes) {

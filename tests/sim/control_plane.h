@@ -29,6 +29,7 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
     std::function<TimePoint(Rank)> runs_at;
     /// As Fabric's.
     std::function<TimePoint(Rank, Rank)> passes_at;
+    std::function<int(Rank)> host_of = [](Rank rank) { return rank / kRanksOfHost; };
   };
   ControlPlane(Options options, Schedule& schedule);
 

@@ -113,8 +113,20 @@ void Fabric::cut(Rank a, Rank b, Duration notice_min) {
   break_way(b, a, notice_min);
 }
 
-void Fabric::cut_if_made(Rank a, Rank b, Duration notice_min) {
-  if (ways_.contains(key_of(a, b)) || ways_.contains(key_of(b, a))) cut(a, b, notice_min);
+void Fabric::part(const std::function<bool(Rank, Rank)>& apart) {
+  for (Rank a = 0; a < ranks_; ++a) {
+    for (Rank b = 0; b < a; ++b) {
+      const bool is_made = ways_.contains(key_of(a, b)) || ways_.contains(key_of(b, a));
+      if (is_made && apart(a, b)) cut(a, b, kUnacknowledged);
+    }
+  }
+}
+
+// While the network is down nobody hears of that.
+void Fabric::refuse(Rank from, Rank at) {
+  const TimePoint passes = passes_at_(at, from);
+  const Duration until = std::max(passes - schedule_.now(), Duration::zero());
+  cut(from, at, passes == kNever ? kUnacknowledged : until);
 }
 
 int Fabric::isolate(Rank rank) {
@@ -420,9 +432,8 @@ SimulatedTransport::Link& SimulatedTransport::link(Rank peer) {
     };
     const bool is_in_touch = fabric_.ways_.contains(key_of(peer, rank_));
     const bool is_broken = peer != rank_ && (is_cut_off(peer) || is_cut_off(rank_));
-    if (is_broken && !is_in_touch) fabric_.cut(rank_, peer);
     const bool is_apart = fabric_.passes_at_(rank_, peer) == kNever;
-    if (!is_broken && is_apart && !is_in_touch) fabric_.cut(rank_, peer, kUnacknowledged);
+    if (!is_in_touch && (is_broken || is_apart)) fabric_.refuse(rank_, peer);
   }
   return *link;
 }
@@ -468,6 +479,11 @@ void SimulatedTransport::close(TimePoint, FrameSink& sink) {
   if (std::exchange(left_, true)) return;
   for (Link* const link : in_order_) link->leave(sink);
   fabric_.gone_[static_cast<std::size_t>(rank_)] = true;
+  // Nor does it take what is on its way on links of which it has not heard.
+  for (Rank peer = 0; peer < fabric_.ranks_; ++peer) {
+    const bool is_on_its_way = fabric_.ways_.contains(key_of(peer, rank_));
+    if (is_on_its_way && !links_.contains(peer)) fabric_.refuse(peer, rank_);
+  }
 }
 
 }  // namespace unisono::sim

@@ -37,8 +37,8 @@ class Fabric {
   SimulatedTransport& transport(Rank rank);
   /// The link breaks: what has not arrived is lost, and each end notices in its own time.
   void cut(Rank a, Rank b, Duration notice_min = {});
-  /// The same where there is one.
-  void cut_if_made(Rank a, Rank b, Duration notice_min);
+  /// So do all links between ranks that are `apart`, which notice it late.
+  void part(const std::function<bool(Rank, Rank)>& apart);
   /// All links of the rank break, those also that are made later. How many there were.
   int isolate(Rank rank);
   /// So do all links of `dead`, those also that others try to make later.
@@ -71,6 +71,8 @@ class Fabric {
   Way& way(Rank from, Rank to);
   bool has_room(const Stream& stream, std::size_t bytes) const;
   void transmit(Rank from, Rank to, std::size_t stream, Frame frame);
+  /// Nobody is there at `at`: the link breaks as soon as `from` can hear it.
+  void refuse(Rank from, Rank at);
   void break_way(Rank from, Rank to, Duration notice_min);
   void end_way(Rank from, Rank to, End end, TimePoint when);
   void announce(Rank at, Rank peer, TimePoint when);

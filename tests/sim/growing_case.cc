@@ -86,13 +86,32 @@ Fault any_fault_in_growth(Random& random, const Case& c) {
   return fault;
 }
 
+// As in a job that does not grow, but that hosts have newcomers too; often in the middle of growth.
+Fault any_partition(Random& random, const Case& c) {
+  const auto processes = static_cast<std::uint64_t>(c.ranks) + c.growing.newcomers.size();
+  const auto one = static_cast<Rank>(random.below(processes));
+  const auto other = static_cast<Rank>(random.below(processes));
+  Fault fault{
+      .kind = Fault::Kind::kPartition, .rank = std::min(one, other), .peer = std::max(one, other)};
+  fault.is_in_growth = !random.one_in(3);
+  fault.at = random.of_any_scale_up_to(seconds(3));
+  if (fault.is_in_growth && !random.one_in(3)) {
+    fault.step = random.between(1, random.between(1, kStepsMax));
+    fault.at = random.of_any_scale_up_to(milliseconds(20));
+  }
+  if (random.one_in(3)) {
+    fault.lasts = random.of_any_scale_up_to(milliseconds(1900));
+  } else if (random.one_in(4)) {
+    fault.lasts = milliseconds(2500) + random.up_to(milliseconds(2500));  // some miss it
+  }
+  return fault;
+}
+
 bool stops_for_ever(const Fault& fault) {
   return fault.kind == Fault::Kind::kStop && fault.is_for_ever();
 }
 
-}  // namespace
-
-Case make_growing_case(std::uint64_t seed, const Limits& limits) {
+Case make_without_partition(std::uint64_t seed, const Limits& limits) {
   Random random(seed);
   Case c;
   c.seed = seed;
@@ -136,6 +155,22 @@ Case make_growing_case(std::uint64_t seed, const Limits& limits) {
   return c;
 }
 
+}  // namespace
+
+// Drawn apart, so that the rest of a seed's case is as it was without.
+Case make_growing_case(std::uint64_t seed, const Limits& limits) {
+  Case c = make_without_partition(seed, limits);
+  Random random(~seed);
+  if (!limits.with_faults || !random.one_in(4)) return c;
+  c.faults.push_back(any_partition(random, c));
+  if (random.one_in(3)) {
+    const auto processes = static_cast<std::uint64_t>(c.ranks) + c.growing.newcomers.size();
+    c.growing.store.host_of = static_cast<int>(random.below(processes));
+  }
+  c.silence = milliseconds(3000);
+  return c;
+}
+
 void add_smaller_growing(const Case& c, std::vector<Case>* cases) {
   const auto with = [&](auto&& change) {
     cases->push_back(c);
@@ -156,9 +191,12 @@ std::string describe(const Growing& growing) {
   const auto ms = [](Duration d) { return std::chrono::duration<double, std::milli>(d).count(); };
   std::string text = fmt::format(
       "  grows to {} ranks, waits {} ms, meets within {} ms; keys {}; store up to {:.3f} ms, one "
-      "in {} up to {:.3f}\n",
+      "in {} up to {:.3f}{}\n",
       growing.target, growing.wait.count(), growing.timeout.count(), fmt::join(growing.keys, " "),
-      ms(growing.store.most), growing.store.late_one_in, ms(growing.store.late));
+      ms(growing.store.most), growing.store.late_one_in, ms(growing.store.late),
+      growing.store.host_of < 0
+          ? ""
+          : fmt::format(", on the host of process {}", growing.store.host_of));
   for (const Growing::Newcomer& each : growing.newcomers) {
     text += fmt::format("  a newcomer of key {} starts at {:.3f} ms\n", each.key, ms(each.starts));
   }

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "rendezvous/wait_list.h"
 #include "tests/sim/growing_process.h"
@@ -24,6 +26,7 @@ class GrowthJudge {
         processes_(processes),
         listed_(listed),
         sleeps_(sleeps(c)),
+        partition_(lasting_partition(c)),
         is_disturbed_(is_late(c) ||
                       std::any_of(processes.begin(), processes.end(),
                                   [&](const auto& each) { return !is_unharmed(*each); })) {}
@@ -37,6 +40,7 @@ class GrowthJudge {
         if (place.is_used && each->is_judged()) judge_failures(*each, place);
       }
     }
+    judge_parts();
     judge_liveness();
     judge_failed_growths();
     judge_time();
@@ -60,11 +64,12 @@ class GrowthJudge {
     if (wrong_.empty()) wrong_ = what;
   }
 
-  // Somebody is not run for longer than others wait for it to meet them.
+  // Somebody is not run, or reached, for longer than others wait for it to meet them.
   static bool sleeps(const Case& c) {
     return std::any_of(c.faults.begin(), c.faults.end(), [&](const Fault& fault) {
+      if (fault.kind == Fault::Kind::kPartition) return true;
       const bool stops = fault.kind == Fault::Kind::kPause || fault.kind == Fault::Kind::kStop;
-      return stops && fault.lasts > c.growing.timeout;
+      return stops && is_too_long(c, fault.lasts);
     });
   }
 
@@ -80,6 +85,8 @@ class GrowthJudge {
     std::vector<int> members;
     for (const Rank rank : growth.members) members.push_back(process_of(growth.job, rank));
     for (const int each : members) {
+      // The vote's end is not heard across a partition.
+      if (is_apart(its, process(each))) continue;
       if (is_unharmed(process(each)) && !uses(process(each), growth.new_job)) {
         return accuse(fmt::format("process {} uses job {}, and {}, a member as well, does not",
                                   its.number, growth.new_job, each));
@@ -126,17 +133,64 @@ class GrowthJudge {
       // Who gives up a job that the others use has hung up.
       const bool may_have_given_up = blamed != nullptr && sleeps_ && place.job > 0 &&
                                      (blamed->has_slept || !uses(*blamed, place.job));
-      if (is_true || may_have_given_up || its.is_missed) continue;
+      if (is_true || may_have_given_up || its.is_missed || partition_ != nullptr) continue;
       accuse(fmt::format("process {} blames rank {} of job {}, process {}, which did nothing: {}",
                          its.number, named, place.job, blamed == nullptr ? -1 : blamed->number,
                          seen.failure.message()));
     }
   }
 
+  bool is_apart(const Process& one, const Process& other) const {
+    return partition_ != nullptr &&
+           is_inside(*partition_, one.number) != is_inside(*partition_, other.number);
+  }
+
+  // Of a communicator all go on in the same smaller one or in the same new job, of those that do,
+  // and by the partition alone others hear of that.
+  void judge_parts() {
+    if (partition_ == nullptr) return;
+    std::map<std::pair<int, std::uint32_t>, std::pair<int, std::string>> ways;
+    const auto note = [&](const Process& its, int job_number, std::uint32_t from,
+                          const std::string& way) {
+      const auto& [first, known] =
+          ways.try_emplace({job_number, from}, its.number, way).first->second;
+      if (known == way) return;
+      accuse(fmt::format("of communicator {} of job {} process {} goes on in {} and {} in {}", from,
+                         job_number, first, known, its.number, way));
+    };
+    for (const auto& each : processes_) {
+      if (!each->is_judged() || each->places.empty()) continue;
+      const SimulatedRank& last = rank_at(each->places[each->current]);
+      const bool is_told_why = last.refusal().code() == ErrorCode::kPartitioned;
+      const bool is_alone = c_.faults.size() == 1 && partition_->is_for_ever();
+      if (last.is_refused() && is_alone && !is_told_why) {
+        accuse(fmt::format("process {} of a part that may not go on is told something else: {}",
+                           each->number, last.refusal().message()));
+      }
+      if (last.is_refused() || has_failed_for_good(last)) continue;
+      for (const Process::Growth& growth : each->growths) {
+        if (!growth.has_grown) continue;
+        note(*each, growth.job, growth.communicator, fmt::format("job {}", growth.new_job));
+      }
+      for (const Process::Place& place : each->places) {
+        for (const SimulatedRank::Shrunk& shrunk : rank_at(place).shrunk()) {
+          note(*each, place.job, shrunk.from, fmt::format("communicator {}", shrunk.to));
+        }
+      }
+    }
+  }
+  // Nor does it go on from the last communicator that it has used.
+  static bool has_failed_for_good(const SimulatedRank& rank) {
+    return std::any_of(rank.failures().begin(), rank.failures().end(), [&](const auto& seen) {
+      return seen.communicator == rank.lent().members().id();
+    });
+  }
+
   // Where nothing strikes while they grow, and there is time enough, all that come are taken in.
   void judge_liveness() {
-    const bool strikes = std::any_of(c_.faults.begin(), c_.faults.end(),
-                                     [](const Fault& fault) { return fault.is_in_growth; });
+    const bool strikes = std::any_of(c_.faults.begin(), c_.faults.end(), [](const Fault& fault) {
+      return fault.is_in_growth || fault.kind == Fault::Kind::kPartition;
+    });
     const bool waits = c_.growing.wait >= std::chrono::seconds(3) + 20 * store_delay();
     if (strikes || !is_store_quick() || !waits) return;
     for (const auto& newcomer : processes_) {
@@ -183,7 +237,8 @@ class GrowthJudge {
     const bool all_could = std::all_of(processes_.begin(), processes_.end(), [&](const auto& each) {
       return is_unharmed(*each) || !each->has_begun_growth;
     });
-    if (!all_could) return;
+    const bool has_reached_store = partition_ == nullptr || c_.growing.store.host_of < 0;
+    if (!all_could || !has_reached_store) return;
     for (const std::string& entry : listed_) {
       if (entry != "-") accuse("'" + entry + "' is on the list in the end");
     }
@@ -191,7 +246,7 @@ class GrowthJudge {
 
   bool is_store_quick() const { return 20 * store_delay() < c_.growing.timeout; }
   Duration store_delay() const {
-    const StoreDelays& store = c_.growing.store;
+    const StorePlace& store = c_.growing.store;
     return store.late_one_in > 0 ? std::max(store.most, store.late) : store.most;
   }
   const SimulatedRank& rank_at(const Process::Place& place) const {
@@ -203,6 +258,7 @@ class GrowthJudge {
   const Processes& processes_;
   const std::vector<std::string>& listed_;
   const bool sleeps_;
+  const Fault* const partition_;
   const bool is_disturbed_;  // somebody may be late, or has died
   std::string wrong_;
 };

@@ -4,6 +4,7 @@
 // Thread rule: one thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -35,7 +36,8 @@ struct GrowingProcess {
   };
   /// One call of grow(), whether or not anybody came.
   struct Growth {
-    int job;                    ///< that grew
+    int job;  ///< that grew
+    std::uint32_t communicator;
     std::vector<Rank> members;  ///< of the communicator that grew
     int new_job = -1;           ///< that this member has met the others in; -1: none
     bool has_grown = false;
@@ -62,6 +64,12 @@ struct GrowingProcess {
   bool is_stopped() const { return runs_again == kNever; }
   bool is_judged() const { return !is_dead && !is_stopped(); }
 };
+
+/// Others may wait in vain for who is not run for so long: until it is run again, and has done what
+/// it does to meet them.
+inline bool is_too_long(const Case& c, Duration not_run) {
+  return not_run > c.growing.timeout - std::chrono::milliseconds(100);
+}
 
 using Jobs = std::vector<std::unique_ptr<SimulatedJob>>;
 using Processes = std::vector<std::unique_ptr<GrowingProcess>>;

@@ -11,6 +11,7 @@
 #include "tests/sim/growing_member.h"
 #include "tests/sim/growing_process.h"
 #include "tests/sim/meeting.h"
+#include "tests/sim/partition.h"
 #include "tests/sim/store.h"
 #include "tests/sim/virtual_clock.h"
 
@@ -54,6 +55,7 @@ class GrowingSimulation {
     return fault.is_of_newcomer ? c_.ranks + fault.rank : fault.rank;
   }
   void inject(const Fault& fault);
+  void begin_partition(const Fault& fault);
   void end_process(Process& its);
   void end_rank(int job, Rank rank);
 
@@ -76,12 +78,14 @@ class GrowingSimulation {
     if (wrong_.empty()) wrong_ = what;
   }
   std::string whereabouts() const;
+  std::vector<std::string> listed() const;
   Outcome outcome() const;
 
   const Case& c_;
   Random random_;
   Schedule schedule_;
   VirtualClock clock_{schedule_};
+  Partition partition_{schedule_, random_};
   Jobs jobs_;
   SimulatedStore store_;
   Meetings meetings_;
@@ -94,10 +98,12 @@ class GrowingSimulation {
 GrowingSimulation::GrowingSimulation(const Case& c)
     : c_(c),
       random_(c.seed),
-      store_(c.growing.store, random_.next(), schedule_),
+      store_(c.growing.store, random_.next(), schedule_,
+             [this](int from, int to) { return partition_.passes_at(from, to); }),
       meetings_({.seed = random_.next(),
                  .wake = [this](int process) { wake(process); },
                  .runs_at = [this](int process) { return runs_at(process); },
+                 .passes_at = [this](int from, int to) { return partition_.passes_at(from, to); },
                  .on_complete =
                      [this](int meeting, const std::vector<int>& processes) {
                        job_of_meeting_[meeting] = make_job(processes);
@@ -141,7 +147,7 @@ void GrowingSimulation::add_process(bool is_newcomer, int key) {
   its.key = key;
   its.program = std::make_unique<Program>(schedule_,
                                           [this, number](Duration wait) { wake_in(number, wait); });
-  its.store = store_.end_for(*its.program, [this, number] { wake(number); });
+  its.store = store_.end_for(number, *its.program, [this, number] { wake(number); });
 }
 
 int GrowingSimulation::make_job(std::vector<int> processes) {
@@ -150,7 +156,10 @@ int GrowingSimulation::make_job(std::vector<int> processes) {
   const auto wake_rank = [this, processes](Rank rank) {
     wake(processes[static_cast<std::size_t>(rank)]);
   };
-  const auto passes_at = [](Rank, Rank) { return TimePoint{}; };
+  const auto passes_at = [this, processes](Rank from, Rank to) {
+    return partition_.passes_at(processes[static_cast<std::size_t>(from)],
+                                processes[static_cast<std::size_t>(to)]);
+  };
   const ControlPlane::Options options{
       .ranks = c.ranks,
       .silence = c.silence,
@@ -158,7 +167,11 @@ int GrowingSimulation::make_job(std::vector<int> processes) {
       .wake = wake_rank,
       .runs_at = [this, processes](
                      Rank rank) { return runs_at(processes[static_cast<std::size_t>(rank)]); },
-      .passes_at = passes_at};
+      .passes_at = passes_at,
+      .host_of =
+          [processes](Rank rank) {
+            return processes[static_cast<std::size_t>(rank)] / kRanksOfHost;
+          }};
   jobs_.push_back(std::unique_ptr<SimulatedJob>(
       new SimulatedJob{c,
                        processes,
@@ -242,7 +255,7 @@ void GrowingSimulation::inject(const Fault& fault) {
         its.runs_again = kNever;
       } else {
         its.runs_again = std::max(its.runs_again, schedule_.now() + fault.lasts);
-        its.has_slept = its.has_slept || fault.lasts > c_.growing.timeout;
+        its.has_slept = its.has_slept || is_too_long(c_, fault.lasts);
         // Its last word may be older than the stop.
         its.is_missed =
             its.is_missed || (c_.silence.count() > 0 && fault.lasts >= c_.silence * 2 / 3);
@@ -256,11 +269,27 @@ void GrowingSimulation::inject(const Fault& fault) {
         if (each->is_stopped()) continue;
         const TimePoint until = schedule_.now() + fault.lasts + random_.up_to(kWakesWithin);
         each->runs_again = std::max(each->runs_again, until);
-        each->has_slept = each->has_slept || fault.lasts > c_.growing.timeout;
+        each->has_slept = each->has_slept || is_too_long(c_, fault.lasts);
       }
+      break;
+    case Fault::Kind::kPartition:
+      begin_partition(fault);
       break;
     default:
       if (!is_gone(its)) end_process(its);
+  }
+}
+
+// Some are waited for longer than others wait.
+void GrowingSimulation::begin_partition(const Fault& fault) {
+  partition_.begin(fault);
+  for (const auto& each : processes_) each->has_slept = true;
+  if (!fault.is_for_ever()) return;
+  for (const auto& job : jobs_) {
+    job->fabric.part([&](Rank a, Rank b) {
+      return partition_.separates(job->processes[static_cast<std::size_t>(a)],
+                                  job->processes[static_cast<std::size_t>(b)]);
+    });
   }
 }
 
@@ -318,7 +347,8 @@ void GrowingSimulation::live_in(Process& its) {
 
 bool GrowingSimulation::grow(Process& its, SimulatedRank& rank) {
   const TimePoint began = schedule_.now();
-  its.growths.push_back({its.places[its.current].job, rank.lent().members().world_ranks()});
+  const Members& members = rank.lent().members();
+  its.growths.push_back({its.places[its.current].job, members.id(), members.world_ranks()});
   GrowingMember member(
       *its.program, rank, schedule_,
       [&](const Invitation& place, TimePoint deadline, const std::function<Status()>& go_on) {
@@ -406,9 +436,22 @@ Outcome GrowingSimulation::run() {
     }
   }
   if (wrong_.empty()) {
-    accuse(judge_growth(c_, jobs_, processes_, store_.values_of("unisono/grow/group/place/")));
+    accuse(judge_growth(c_, jobs_, processes_, listed()));
   }
   return outcome();
+}
+
+// What a group would read there.
+std::vector<std::string> GrowingSimulation::listed() const {
+  const std::string list = "unisono/grow/" + std::string(kGroup) + "/";
+  const std::string first = store_.value_of(list + "first");
+  std::vector<std::string> entries;
+  for (int place = first.empty() ? 0 : std::stoi(first);; ++place) {
+    entries.push_back(store_.value_of(list + "place/" + std::to_string(place)));
+    if (entries.back().empty()) break;
+  }
+  entries.pop_back();
+  return entries;
 }
 
 Outcome GrowingSimulation::outcome() const {

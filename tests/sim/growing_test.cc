@@ -91,5 +91,66 @@ TEST(Growing, LetsNewcomersInWhicheverMemberDies) {
   }
 }
 
+// Of five members on three hosts, of which the first, with the arbiter, is cut off, and of two
+// newcomers on the others: the members there go on, before or after they have grown.
+TEST(Growing, GoesOnInTheGreaterPartWhenTheNetworkGoesDown) {
+  for (int step = 0; step < 100; ++step) {
+    Case c = case_of_three(2);
+    c.ranks = 5;
+    c.growing.keys = {0, 1, 2, 3, 4};
+    c.growing.target = 7;
+    c.silence = milliseconds(3000);
+    c.faults = {{.kind = Fault::Kind::kPartition,
+                 .rank = 0,
+                 .peer = 1,
+                 .at = time_of_step(step),
+                 .is_in_growth = true}};
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty()) << "step " << step;
+    EXPECT_GE(outcome.ranks_shrunk, 3) << "step " << step;
+  }
+}
+
+// Two of five members are with most of the newcomers, and would be the greater part of the new job.
+TEST(Growing, GoesOnInOneOfBothJobsWhenTheNetworkGoesDown) {
+  int grown = 0;
+  for (std::uint64_t step = 1; step <= 60; step += 3) {
+    for (const auto at : {milliseconds(0), milliseconds(2), milliseconds(5)}) {
+      Case c = case_of_three(5);
+      c.ranks = 5;
+      c.growing.keys = {0, 1, 2, 3, 4};
+      c.growing.target = 10;
+      c.silence = milliseconds(3000);
+      c.faults = {{.kind = Fault::Kind::kPartition,
+                   .rank = 2,
+                   .peer = 5,
+                   .at = at,
+                   .is_in_growth = true,
+                   .step = step}};
+      const Outcome outcome = run(c);
+      EXPECT_THAT(outcome.wrong, IsEmpty()) << "step " << step << ", " << at.count() << " ms";
+      grown += outcome.ranks_grown > 0 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(grown, 0) << "before the network went down";
+}
+
+TEST(Growing, GrowsThoughTheNetworkIsDownForAMoment) {
+  for (int step = 0; step < 100; ++step) {
+    Case c = case_of_three(2);
+    c.silence = milliseconds(3000);
+    c.growing.timeout = seconds(5);
+    c.faults.push_back({.kind = Fault::Kind::kPartition,
+                        .rank = 0,
+                        .peer = 1,
+                        .at = time_of_step(step),
+                        .lasts = milliseconds(700),
+                        .is_in_growth = true});
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty()) << "step " << step;
+    EXPECT_EQ(outcome.ranks_grown, 4) << "step " << step;
+  }
+}
+
 }  // namespace
 }  // namespace unisono::sim

@@ -24,6 +24,13 @@ void Interleaving::run(std::function<void()> beat) {
   if (!is_interrupted()) flush();
 }
 
+void Interleaving::in_one_go(const std::function<void()>& what) {
+  Interleaving* const rank = std::exchange(active, nullptr);
+  if (rank != nullptr) rank->flush();
+  what();
+  active = rank;
+}
+
 void Interleaving::on_access() {
   if (!stores_.empty() && random_.one_in(kSeenOneIn)) see_first();
   if (random_.one_in(interrupted_one_in_)) fiber_.leave();

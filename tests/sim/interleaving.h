@@ -32,6 +32,10 @@ class Interleaving {
   void run(std::function<void()> beat);
   bool is_interrupted() const { return fiber_.is_left(); }
 
+  /// Of a rank, if one runs: what it does without being interrupted, and that is seen at once,
+  /// behind all that it has stored before.
+  static void in_one_go(const std::function<void()>& what);
+
   /// Of the rank that runs; null where none does.
   static Interleaving* current();
   /// Before each access.

@@ -63,9 +63,11 @@ Result<int> Meetings::attend(const Guest& guest, TimePoint deadline) {
     int meeting = -1;
     if (place && !place->empty()) {
       meeting = std::stoi(*place);
-      attempt = gathering(meeting).listens
-                    ? converse(guest, connect(guest, meeting, guest.size), deadline)
-                    : Attempt{{ErrorCode::kRendezvous, "nobody listens there"}};
+      const bool may_listen =
+          gathering(meeting).listens ||
+          options_.passes_at(guest.process, gathering(meeting).process) > schedule_.now();
+      attempt = may_listen ? converse(guest, connect(guest, meeting, guest.size), deadline)
+                           : Attempt{{ErrorCode::kRendezvous, "nobody listens there"}};
     } else if (place) {
       attempt.why = Status(ErrorCode::kRendezvous, "the store holds nothing yet");
     }
@@ -128,8 +130,15 @@ int Meetings::connect(const Guest& guest, int meeting, int size) {
 void Meetings::hang_up(int line) {
   Line& its = at(line);
   if (!std::exchange(its.is_open_at_guest, false)) return;
-  its.last_up = std::max(its.last_up, schedule_.now() + delay());
-  schedule_.at(its.last_up, [this, line] {
+  const int host = gathering(its.meeting).process;
+  const TimePoint arrives = arrival(its.process, host, delay(), &its.last_up);
+  if (arrives == kNever) {
+    its.is_cut_off = true;
+    const auto& outcome = gathering(its.meeting).outcome;
+    if (outcome && *outcome) depart(line);
+    return;
+  }
+  schedule_.at(arrives, [this, line] {
     const auto& outcome = gathering(at(line).meeting).outcome;
     if (outcome && *outcome) return depart(line);  // rank 0's process may have ended
     at_arbiter(at(line).meeting, schedule_.now(), [this, line] { depart(line); });
@@ -180,17 +189,28 @@ void Meetings::at_arbiter(int meeting, TimePoint when, std::function<void()> wha
   });
 }
 
+TimePoint Meetings::arrival(int from, int to, Duration takes, TimePoint* last) {
+  const TimePoint passes = options_.passes_at(from, to);
+  if (passes == kNever) return kNever;
+  // What is sent again brings all that waits behind it.
+  const bool is_stalled = *last > schedule_.now() + kDelay;
+  if (!is_stalled) *last = std::max(*last, std::max(schedule_.now(), passes) + takes);
+  return *last;
+}
+
 void Meetings::up(int line, std::function<void()> what) {
   Line& its = at(line);
-  const bool is_own = its.process == gathering(its.meeting).process;
-  its.last_up = std::max(its.last_up, schedule_.now() + (is_own ? Duration() : delay()));
-  at_arbiter(its.meeting, its.last_up, std::move(what));
+  const int host = gathering(its.meeting).process;
+  const Duration takes = its.process == host ? Duration() : delay();
+  at_arbiter(its.meeting, arrival(its.process, host, takes, &its.last_up), std::move(what));
 }
 
 void Meetings::down(int line, Line::Heard heard, const Status& refusal) {
   Line& its = at(line);
-  its.last_down = std::max(its.last_down, schedule_.now() + delay());
-  schedule_.at(its.last_down, [this, line, heard, refusal] {
+  const int host = gathering(its.meeting).process;
+  const TimePoint arrives = arrival(host, its.process, delay(), &its.last_down);
+  if (arrives == kNever) return;
+  schedule_.at(arrives, [this, line, heard, refusal] {
     Line& there = at(line);
     if (!there.is_open_at_guest || there.heard != Line::Heard::kNothing) return;
     there.heard = heard;
@@ -233,6 +253,8 @@ void Meetings::end(int meeting, const Status& outcome) {
   for (std::size_t i = 0; i < lines_.size(); ++i) {
     if (lines_[i].meeting != meeting || !lines_[i].is_seated) continue;
     down(static_cast<int>(i), outcome ? Line::Heard::kWelcome : Line::Heard::kRefusal, outcome);
+    // It has hung up, which nobody could hear there.
+    if (outcome && lines_[i].is_cut_off) depart(static_cast<int>(i));
   }
 }
 

@@ -28,6 +28,8 @@ class Meetings {
     std::function<void(int process)> wake;
     /// As ControlPlane's.
     std::function<TimePoint(int process)> runs_at;
+    /// As ControlPlane's, of processes.
+    std::function<TimePoint(int from, int to)> passes_at;
     /// All have come, these processes by rank, to `meeting`.
     std::function<void(int meeting, const std::vector<int>& processes)> on_complete;
     /// A rank of the new job hangs up that has not heard of it.
@@ -57,6 +59,7 @@ class Meetings {
     int meeting;
     Rank rank;
     bool is_open_at_guest = true, is_seated = false;
+    bool is_cut_off = false;  // when the guest hung up
     TimePoint last_up{}, last_down{};
     enum class Heard : std::uint8_t { kNothing, kWelcome, kRefusal, kClosed } heard{};
     Status refusal;
@@ -83,6 +86,8 @@ class Meetings {
   int connect(const Guest& guest, int meeting, int size);
   void hang_up(int line);
   void depart(int line);
+  /// When what is sent now gets there, behind `last` on its line; kNever: not.
+  TimePoint arrival(int from, int to, Duration takes, TimePoint* last);
   void up(int line, std::function<void()> what);
   void down(int line, Line::Heard heard, const Status& refusal = Status());
   void at_arbiter(int meeting, TimePoint when, std::function<void()> what);

@@ -29,6 +29,27 @@ TEST(Simulation, RunsASeedTheSameWayEachTime) {
   }
 }
 
+// What a rank has stored and others do not see yet is none of the next job's.
+TEST(Simulation, RunsASeedTheSameWayAfterAnyOther) {
+  const Limits limits{.shares_memory = true};
+  const Case c = make_case(12897, limits);
+  const Outcome once = run(c);
+  run(make_case(12894, limits));
+  const Outcome again = run(c);
+  EXPECT_EQ(once.steps, again.steps);
+  EXPECT_EQ(once.took, again.took);
+}
+
+// Of ranks that leave while the network is down or slow: a goodbye that is late, and what was sent
+// to one that has left before it had heard of the link.
+TEST(Simulation, EndsWithoutFailureWhereRanksLeaveASlowNetwork) {
+  for (const std::uint64_t seed : {4015247, 3015353, 2001268}) {
+    const Outcome outcome = run(make_case(seed));
+    EXPECT_THAT(outcome.wrong, IsEmpty()) << "seed " << seed;
+    EXPECT_EQ(outcome.ranks_failed, 0) << "seed " << seed;
+  }
+}
+
 TEST(Simulation, MakesEveryKindOfFault) {
   int kinds[kFaultKinds] = {};
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {

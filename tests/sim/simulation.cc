@@ -14,6 +14,7 @@
 #include "tests/sim/control_plane.h"
 #include "tests/sim/growing_simulation.h"
 #include "tests/sim/interleaving.h"
+#include "tests/sim/partition.h"
 #include "tests/sim/rank.h"
 #include "tests/sim/virtual_clock.h"
 
@@ -30,7 +31,6 @@ constexpr Duration kLongest = seconds(150);
 // Nor does anything happen so often, for each rank.
 constexpr std::uint64_t kStepsMax = 100'000;
 // Of each other, after a pause of all.
-constexpr Duration kSentAgain = milliseconds(400);
 constexpr Duration kWakesWithin = milliseconds(20);
 constexpr Duration kInterrupted = microseconds(50);
 constexpr Duration kPolls = microseconds(5), kPollsSlowly = milliseconds(5);
@@ -65,8 +65,6 @@ class Simulation {
   void run_later(Rank rank, Duration wait);
   void inject(const Fault& fault);
   void end_process(Rank rank);
-  void begin_partition(const Fault& fault);
-  TimePoint passes_at(Rank from, Rank to);
   void accuse(const std::string& what) {
     if (wrong_.empty()) wrong_ = what;
   }
@@ -92,13 +90,12 @@ class Simulation {
   std::optional<HostMemory> memory_;
   Schedule schedule_;
   VirtualClock clock_{schedule_};
+  Partition partition_{schedule_, random_};
   std::vector<Seat> seats_;
   Fabric fabric_;
   ControlPlane control_;
   const TimePoint began_;
   std::string wrong_;
-  std::optional<Fault> partition_;
-  TimePoint partition_ends_{};
   bool isolates_ = false;
   bool may_tell_ends_ = false;  // of the links of an isolated rank
 };
@@ -110,13 +107,13 @@ Simulation::Simulation(const Case& c)
       seats_(static_cast<std::size_t>(c.ranks)),
       fabric_(
           c.network, c.ranks, random_.next(), schedule_, [this](Rank rank) { wake(rank); },
-          [this](Rank from, Rank to) { return passes_at(from, to); }),
+          [this](Rank from, Rank to) { return partition_.passes_at(from, to); }),
       control_({.ranks = c.ranks,
                 .silence = c.silence,
                 .seed = random_.next(),
                 .wake = [this](Rank rank) { wake(rank); },
                 .runs_at = [this](Rank rank) { return seat(rank).runs_again; },
-                .passes_at = [this](Rank from, Rank to) { return passes_at(from, to); }},
+                .passes_at = [this](Rank from, Rank to) { return partition_.passes_at(from, to); }},
                schedule_),
       began_(schedule_.now()) {
   for (Rank rank = 0; rank < c.ranks; ++rank) {
@@ -177,7 +174,10 @@ void Simulation::inject(const Fault& fault) {
     case Fault::Kind::kDiffers:  // from the start
       break;
     case Fault::Kind::kPartition:
-      begin_partition(fault);
+      partition_.begin(fault);
+      if (fault.is_for_ever()) {
+        fabric_.part([this](Rank a, Rank b) { return partition_.separates(a, b); });
+      }
       break;
     case Fault::Kind::kPause:
       for (Seat& each : seats_) {
@@ -187,27 +187,6 @@ void Simulation::inject(const Fault& fault) {
       }
       break;
   }
-}
-
-void Simulation::begin_partition(const Fault& fault) {
-  partition_ = fault;
-  partition_ends_ = fault.is_for_ever() ? kNever : schedule_.now() + fault.lasts;
-  if (!fault.is_for_ever()) return;
-  for (Rank rank = 0; rank < c_.ranks; ++rank) {
-    for (Rank peer = 0; peer < rank; ++peer) {
-      if (is_inside(fault, rank) != is_inside(fault, peer)) {
-        fabric_.cut_if_made(rank, peer, kUnacknowledged);
-      }
-    }
-  }
-}
-
-// What was lost is sent again soon after the network is back.
-TimePoint Simulation::passes_at(Rank from, Rank to) {
-  if (!partition_ || is_inside(*partition_, from) == is_inside(*partition_, to)) return {};
-  if (partition_ends_ == kNever) return kNever;
-  return partition_ends_ <= schedule_.now() ? TimePoint{}
-                                            : partition_ends_ + random_.up_to(kSentAgain);
 }
 
 void Simulation::end_process(Rank rank) {

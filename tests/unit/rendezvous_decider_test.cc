@@ -423,6 +423,33 @@ TEST(FailureDecider, BrokenLinkBetweenTheLivingNamesTheLinkOnce) {
                     HasSubstr("both are alive"), HasSubstr("connection reset")));
 }
 
+// After the network between hosts was down, the goodbye of one that has left is sent again late.
+TEST(FailureDecider, AwaitsAWordOfTheOtherEndBeforeItsLinkIsJudged) {
+  FailureDecider decider(members(4));
+  decider.on_broken_link(1, {2, "connection refused"}, kStart, true);
+  EXPECT_EQ(decider.next_due(), kNever);
+  EXPECT_THAT(decider.take(kStart + 2 * kLinkGraceTime), IsEmpty());
+  decider.on_heard(3);
+  decider.on_heard(2);
+  decider.on_goodbye(2);
+  auto said = decider.take(kStart + 2 * kLinkGraceTime);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].target, 1);
+  EXPECT_EQ(said[0].decision.code, ErrorCode::kRankLeft);
+
+  decider.on_broken_link(1, {3, "connection reset"}, kStart, true);
+  decider.on_heard(3);
+  said = decider.take(kStart + kLinkGraceTime);
+  ASSERT_THAT(said, SizeIs(1)) << "it is here";
+  EXPECT_EQ(said[0].decision.code, ErrorCode::kRankFailed);
+}
+
+TEST(FailureDecider, AwaitsNoWordOfWhoSentNonsense) {
+  FailureDecider decider(members(4));
+  decider.on_broken_link(1, {2, "a frame of 4 GiB", ErrorCode::kProtocol}, kStart, true);
+  EXPECT_THAT(decider.take(kStart + kLinkGraceTime), SizeIs(1));
+}
+
 TEST(FailureDecider, WhoSentNonsenseIsNamedThoughItComplainedFirst) {
   FailureDecider decider(members(4));
   decider.on_broken_link(2, {1, "the peer closed the connection"}, kStart);

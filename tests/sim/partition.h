@@ -1,0 +1,44 @@
+// The network between two sets of hosts, which is down for good or for a while.
+//
+// Thread rule: one thread.
+#pragma once
+
+#include <optional>
+
+#include "tests/sim/case.h"
+#include "tests/sim/random.h"
+#include "tests/sim/schedule.h"
+
+namespace unisono::sim {
+
+/// Processes have numbers, of which kRanksOfHost after each other are on one host.
+class Partition {
+ public:
+  /// Both outlive it.
+  Partition(const Schedule& schedule, Random& random) : schedule_(schedule), random_(random) {}
+
+  void begin(const Fault& fault) {
+    fault_ = fault;
+    ends_ = fault.is_for_ever() ? kNever : schedule_.now() + fault.lasts;
+  }
+  bool separates(int one, int other) const {
+    return fault_ && is_inside(*fault_, one) != is_inside(*fault_, other);
+  }
+  /// When what `from` sends to `to` gets there at the earliest; kNever: not. What was lost is sent
+  /// again soon after the network is back.
+  TimePoint passes_at(int from, int to) {
+    if (!separates(from, to)) return {};
+    if (ends_ == kNever) return kNever;
+    return ends_ <= schedule_.now() ? TimePoint{} : ends_ + random_.up_to(kSentAgain);
+  }
+
+ private:
+  static constexpr Duration kSentAgain = std::chrono::milliseconds(400);
+
+  const Schedule& schedule_;
+  Random& random_;
+  std::optional<Fault> fault_;
+  TimePoint ends_{};
+};
+
+}  // namespace unisono::sim
