@@ -29,7 +29,7 @@ Status CommunicatorState::look_at_peers() {
     {
       const Engine::Lock lock(engine);
       runtime_->news().tell_events();
-      if (!failure_.is_disputed() || failure_.has_cause()) return failure();
+      if (!failure_.is_suspected() || failure_.has_cause()) return failure();
     }
     sched_yield();
   }

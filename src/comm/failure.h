@@ -1,5 +1,5 @@
-// The failure of a communicator: its first cause, and what its ranks disagree about until the job
-// has said whose is the odd call.
+// The failure of a communicator: its first cause, and what this rank has seen of one until the job
+// has said what it is.
 //
 // Thread rule: the engine's lock, but for cause() and has_cause(): any thread.
 #pragma once
@@ -38,23 +38,23 @@ class Failure {
     cause_ = cause;
   }
 
-  /// Notes a disagreement that nobody has decided on yet. After `until` this rank reports it
-  /// itself. False if there is a cause or a disagreement already.
-  bool dispute(const Status& seen, TimePoint until) {
-    if (is_set_.load(std::memory_order_relaxed) || is_disputed()) return false;
-    disputed_ = seen;
+  /// Notes what this rank has seen and nobody has decided on yet. After `until` it is the cause.
+  /// False if there is a cause or a suspicion already.
+  bool suspect(const Status& seen, TimePoint until) {
+    if (is_set_.load(std::memory_order_relaxed) || is_suspected()) return false;
+    suspicion_ = seen;
     decided_until_ = until;
     return true;
   }
-  bool is_disputed() const { return !disputed_.ok(); }
-  const Status& disputed() const { return disputed_; }
-  bool is_overdue(TimePoint now) const { return is_disputed() && now >= decided_until_; }
+  bool is_suspected() const { return !suspicion_.ok(); }
+  const Status& suspicion() const { return suspicion_; }
+  bool is_overdue(TimePoint now) const { return is_suspected() && now >= decided_until_; }
 
  private:
   mutable std::mutex mutex_;
   std::atomic<bool> is_set_{false};
   Status cause_;
-  Status disputed_;
+  Status suspicion_;
   TimePoint decided_until_{};
 };
 

@@ -43,7 +43,9 @@ Status Watchdog::look_at(detail::RequestState& request, TimePoint now,
   const Rank gone =
       waits_for_any_ ? last_gone(peer_left) : first_gone(call.plan == nullptr, peer_left);
   if (misses(gone, now, &notes.absence)) {
-    return failure_without(gone, name_of_call(request));
+    const bool is_one_of_many = waits_for_any_ && members_.size() > 2;
+    return is_one_of_many ? failure_without_all(name_of_call(request))
+                          : failure_without(gone, name_of_call(request));
   }
   const bool collective = !is_point_to_point(request.call.collective);
   if (!notes.probed && !collective) {
@@ -120,6 +122,12 @@ Status Watchdog::failure_without(Rank gone, const std::string& what) {
       ErrorCode::kRankLeft,
       "rank " + std::to_string(gone) + " has closed the communicator and is needed by " + what,
       gone);
+}
+
+// None of them more than the others.
+Status Watchdog::failure_without_all(const std::string& what) {
+  return Status(ErrorCode::kRankLeft,
+                "all other ranks have closed the communicator, and one is needed by " + what);
 }
 
 // A receive says nothing to its source, which may have left before it had said anything: who has

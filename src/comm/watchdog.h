@@ -39,6 +39,7 @@ class Watchdog {
   Rank last_gone(const std::vector<bool>& peer_left) const;
   static bool misses(Rank gone, TimePoint now, detail::Absence* absence);
   static Status failure_without(Rank gone, const std::string& what);
+  static Status failure_without_all(const std::string& what);
   static std::string name_of_call(const detail::RequestState& request);
   std::string late_call(const detail::RequestState& request) const;
   std::string limit_text(const detail::RequestState& request) const;

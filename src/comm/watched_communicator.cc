@@ -137,7 +137,7 @@ void WatchedCommunicator::fail_part(std::uint32_t id, const Status& cause) {
 }
 
 void WatchedCommunicator::disagree(const Status& seen) {
-  if (!failure_.dispute(seen, now() + grace::kDecision)) return;
+  if (!failure_.suspect(seen, now() + grace::kDecision)) return;
   around_.arbiter.report_differing(decision_of(seen), own_calls());
 }
 
@@ -178,15 +178,16 @@ void WatchedCommunicator::add_waits(std::vector<RunningWait>* waits) {
 }
 
 void WatchedCommunicator::tend(const std::vector<bool>& peer_left) {
-  if (requests_.running().empty() && !failure_.is_disputed()) return;
+  if (requests_.running().empty() && !failure_.is_suspected()) return;
   const TimePoint at = now();
-  if (failure_.is_disputed()) {  // explains whatever else is missing meanwhile
-    if (failure_.is_overdue(at)) fail(failure_.disputed(), Tell::kEveryone);
+  if (failure_.is_suspected()) {  // what is decided explains whatever else is missing meanwhile
+    if (failure_.is_overdue(at)) fail(failure_.suspicion(), Tell::kEveryone);
     return;
   }
   // A request ends here by a failure only, which ends them all.
-  for (std::size_t i = 0; i < requests_.running().size() && !failure_.has_cause(); ++i) {
+  for (std::size_t i = 0; i < requests_.running().size(); ++i) {
     fail_as_seen(watchdog_.look_at(*requests_.running()[i], at, peer_left));
+    if (failure_.has_cause() || failure_.is_suspected()) return;
   }
 }
 
@@ -194,7 +195,13 @@ void WatchedCommunicator::fail_as_seen(const Status& seen) {
   if (seen.ok()) return;
   // It may only follow from what the job is about to say.
   around_.news.catch_up();
-  fail(seen, Tell::kEveryone);
+  // The arbiter was asked about deadlines.
+  if (seen.code() == ErrorCode::kTimeout || around_.arbiter.is_lost()) {
+    return fail(seen, Tell::kEveryone);
+  }
+  // Others may miss somebody else: what the arbiter hears first is what all hear.
+  if (!failure_.suspect(seen, now() + grace::kDecision)) return;
+  around_.arbiter.report_failure(decision_of(seen));
 }
 
 }  // namespace unisono::detail

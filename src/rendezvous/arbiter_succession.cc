@@ -151,8 +151,7 @@ void ServingArbiter::end_minority(const Parts& parts, TimePoint now) {
   const auto word = own_rank_left_ ? MessageType::kFarewell : MessageType::kPartEnded;
   for (const Rank rank : others) say(rank, encode(word));
   has_ended_minority_ = true;
-  if (decider_.is_here(options_.self)) return decider_.condemn(why);
-  // This rank has left, or was judged before: a word on it means nothing to the others.
+  // Each hears of its own end: one rank's is none of communicators that it is not in.
   for (const Rank rank : seated_ranks()) {
     if (others.contains(rank)) continue;
     const Status told = partitioned(rank, parts);

@@ -52,13 +52,10 @@ void FailureDecider::on_closed(Rank rank, const std::string& how) {
 }
 
 void FailureDecider::condemn(Rank rank, const std::string& why) {
-  condemn({ErrorCode::kRankFailed, fmt::format("{} {}", member_text(member(rank)), why), rank});
-}
-
-void FailureDecider::condemn(const Status& why) {
-  if (presence(why.rank()) != Presence::kHere) return;
-  bury(why.rank());
-  broadcast({why.code(), why.rank(), kEveryCommunicator, 0, why.message()});
+  if (presence(rank) != Presence::kHere) return;
+  bury(rank);
+  broadcast({ErrorCode::kRankFailed, rank, kEveryCommunicator, 0,
+             fmt::format("{} {}", member_text(member(rank)), why)});
 }
 
 void FailureDecider::bury(Rank rank) {
@@ -365,7 +362,7 @@ FailureDecision FailureDecider::judge(const Operation& operation, const Timeout&
     decision.message =
         fmt::format("{} did not finish on rank {} within its deadline; waiting for {}",
                     timeout.call, timeout.reporter, ranks_text(to_vector(timeout.awaited)));
-    add_fault(timeout.awaited, operation, timeout, &decision);
+    add_fault(timeout.awaited, operation, &decision);
     return decision;
   }
   std::set<Rank> arrived;
@@ -390,18 +387,17 @@ FailureDecision FailureDecider::judge(const Operation& operation, const Timeout&
   decision.message =
       fmt::format("{} timed out: {} had not arrived, {} had{}", what,
                   ranks_text(to_vector(missing)), ranks_text(to_vector(arrived)), of);
-  add_fault(missing, operation, timeout, &decision);
+  add_fault(missing, operation, &decision);
   return decision;
 }
 
 void FailureDecider::add_fault(const std::set<Rank>& missing, const Operation& operation,
-                               const Timeout& timeout, FailureDecision* decision) const {
+                               FailureDecision* decision) const {
   std::set<Rank> ends;
   const std::vector<Rank> chain = chain_from(missing, &ends);
-  const std::set<Rank>& members = timeout.members;
-  const bool is_a_member =
-      ends.size() == 1 && (members.empty() || members.count(*ends.begin()) > 0);
-  decision->failed_rank = is_a_member ? *ends.begin() : missing.size() == 1 ? *missing.begin() : -1;
+  // In a circle each holds up the next.
+  const std::set<Rank>& at_fault = ends.empty() ? missing : ends;
+  if (at_fault.size() == 1) decision->failed_rank = *at_fault.begin();
   for (std::size_t i = 0; i < std::min(chain.size(), kRanksDescribedMax); ++i) {
     decision->message += whereabouts(chain[i], operation);
   }

@@ -66,8 +66,6 @@ class FailureDecider {
   void on_goodbye(Rank rank);
   /// `rank` has failed for a reason that is found elsewhere.
   void condemn(Rank rank, const std::string& why);
-  /// The same with a code of its own, of the rank that it names.
-  void condemn(const Status& why);
   /// The control connection of `rank` is gone; `how` completes "its control connection ...".
   void on_closed(Rank rank, const std::string& how);
   /// `rank` sent what no correct rank sends.
@@ -135,8 +133,8 @@ class FailureDecider {
   bool is_unheard(Rank rank, const CallComparison& comparison) const;
   bool has_heard_all(const CallComparison& comparison) const;
   FailureDecision judge(const Operation& operation, const Timeout& timeout) const;
-  /// Who holds the missing up, and what they do.
-  void add_fault(const std::set<Rank>& missing, const Operation& operation, const Timeout& timeout,
+  /// Who holds the missing up, perhaps none of the members, and what they do.
+  void add_fault(const std::set<Rank>& missing, const Operation& operation,
                  FailureDecision* decision) const;
   FailureDecision judge(const BrokenLink& link) const;
   /// One of its ends has failed, by the job's word, perhaps of this link.

@@ -23,6 +23,9 @@ constexpr std::uint64_t kLongOneIn = 40;
 // Above, a rank has so many steps in a call at most.
 constexpr int kManyRanks = 64;
 constexpr std::size_t kStepsMax = 1000;
+// After such a time without a network what is sent again still comes to ranks that leave, which
+// wait for two seconds.
+constexpr milliseconds kSoonBack{1500};
 
 // A type whose reductions are exact with so many ranks (see tests/support/oracle.h).
 DataType any_type(Random& random, int ranks) {
@@ -235,7 +238,7 @@ void add_partition(Random& random, Case* c) {
       .kind = Fault::Kind::kPartition, .rank = std::min(one, other), .peer = std::max(one, other)};
   fault.at = random.of_any_scale_up_to(milliseconds(60));
   if (random.one_in(4)) {
-    fault.lasts = random.of_any_scale_up_to(milliseconds(1900));
+    fault.lasts = random.of_any_scale_up_to(kSoonBack);
   } else if (random.one_in(4)) {
     fault.lasts = c->silence - milliseconds(500) + random.up_to(milliseconds(2500));
   }

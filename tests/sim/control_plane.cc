@@ -81,7 +81,7 @@ int ControlPlane::dial(Rank rank, Rank standby, rendezvous::RejoinMessage greeti
   Seat& its = seat(standby);
   if (its.is_dead || !its.listens) return -1;
   const int connection = connect(rank, standby);
-  later(&connections_.back().last_up, rank, standby,
+  later(&connections_.back().up, rank, standby,
         [this, connection, standby, bytes = rendezvous::encode_rejoin(greeting, options_.ranks)] {
           rejoin(connection, standby, bytes);
         });
@@ -111,16 +111,23 @@ void ControlPlane::when_run(TimePoint when, Rank at, std::function<void()> what)
   });
 }
 
-void ControlPlane::later(TimePoint* last, Rank from, Rank to, std::function<void()> what) {
+void ControlPlane::later(Way* way, Rank from, Rank to, std::function<void()> what) {
+  TimePoint* const last = &way->last;
   const TimePoint passes = options_.passes_at(from, to);
   if (passes == kNever) return;
   // What is sent again brings all that waits behind it.
   const bool is_stalled = *last > schedule_.now() + kDelay;
   const TimePoint sent = is_stalled ? *last : std::max(schedule_.now(), passes);
   *last = std::max(*last, sent + random_.of_any_scale_up_to(kDelay));
-  when_run(*last, to, [this, from, to, what = std::move(what)] {
-    // What is on its way when the network goes down for good is lost.
+  // Those that find the process stopped may come to be run in another order. What is on its way
+  // when the network goes down for good is lost.
+  way->waiting.push_back([this, from, to, what = std::move(what)] {
     if (options_.passes_at(from, to) != kNever) what();
+  });
+  when_run(*last, to, [way] {
+    const std::function<void()> next = std::move(way->waiting.front());
+    way->waiting.pop_front();
+    next();
   });
 }
 
@@ -128,34 +135,32 @@ void ControlPlane::up(int which, std::string bytes) {
   Connection& connection = connections_[static_cast<std::size_t>(which)];
   if (!connection.is_open_at_rank) return;
   const Rank holder = connection.holder;
-  later(&connection.last_up, connection.rank, holder,
-        [this, which, holder, bytes = std::move(bytes)] {
-          if (!connections_[static_cast<std::size_t>(which)].is_open_at_holder) return;
-          rendezvous::ServingArbiter& its = arbiter(holder);
-          its.on_turn(schedule_.now());
-          if (!its.is_seated(which)) return;
-          its.on_heard(which, schedule_.now());
-          its.on_message(which, {type_of(bytes), body_of(bytes)}, schedule_.now());
-        });
+  later(&connection.up, connection.rank, holder, [this, which, holder, bytes = std::move(bytes)] {
+    if (!connections_[static_cast<std::size_t>(which)].is_open_at_holder) return;
+    rendezvous::ServingArbiter& its = arbiter(holder);
+    its.on_turn(schedule_.now());
+    if (!its.is_seated(which)) return;
+    its.on_heard(which, schedule_.now());
+    its.on_message(which, {type_of(bytes), body_of(bytes)}, schedule_.now());
+  });
 }
 
 void ControlPlane::down(int which, std::string bytes) {
   Connection& connection = connections_[static_cast<std::size_t>(which)];
   if (!connection.is_open_at_holder) return;
   const Rank rank = connection.rank;
-  later(&connection.last_down, connection.holder, rank,
-        [this, which, rank, bytes = std::move(bytes)] {
-          if (!connections_[static_cast<std::size_t>(which)].is_open_at_rank) return;
-          client(rank).on_message(which, bytes);
-          options_.wake(rank);
-        });
+  later(&connection.down, connection.holder, rank, [this, which, rank, bytes = std::move(bytes)] {
+    if (!connections_[static_cast<std::size_t>(which)].is_open_at_rank) return;
+    client(rank).on_message(which, bytes);
+    options_.wake(rank);
+  });
 }
 
 void ControlPlane::close_at_rank(int which) {
   Connection& connection = connections_[static_cast<std::size_t>(which)];
   if (!std::exchange(connection.is_open_at_rank, false)) return;
   const Rank holder = connection.holder;
-  later(&connection.last_up, connection.rank, holder, [this, which, holder] {
+  later(&connection.up, connection.rank, holder, [this, which, holder] {
     if (!std::exchange(connections_[static_cast<std::size_t>(which)].is_open_at_holder, false)) {
       return;
     }
@@ -169,7 +174,7 @@ void ControlPlane::close_at_holder(int which) {
   Connection& connection = connections_[static_cast<std::size_t>(which)];
   if (!std::exchange(connection.is_open_at_holder, false)) return;
   const Rank rank = connection.rank;
-  later(&connection.last_down, connection.holder, rank, [this, which, rank] {
+  later(&connection.down, connection.holder, rank, [this, which, rank] {
     if (!std::exchange(connections_[static_cast<std::size_t>(which)].is_open_at_rank, false)) {
       return;
     }

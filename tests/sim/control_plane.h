@@ -4,6 +4,7 @@
 // Thread rule: one thread.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -46,10 +47,15 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
   void end_after_leaving(Rank rank);
 
  private:
+  /// One direction of a connection.
+  struct Way {
+    TimePoint last{};  // when the latest arrives
+    std::deque<std::function<void()>> waiting{};
+  };
   struct Connection {
     Rank rank, holder;
     bool is_open_at_rank = true, is_open_at_holder = true;
-    TimePoint last_up{}, last_down{};
+    Way up{}, down{};
   };
   struct Seat {
     std::unique_ptr<ArbiterClient> arbiter_client;
@@ -75,7 +81,7 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
   void rejoin(int connection, Rank standby, const std::string& greeting);
   /// In the process of `to`, behind what was sent there on this connection before; never where
   /// `from` cannot reach it any more.
-  void later(TimePoint* last, Rank from, Rank to, std::function<void()> what);
+  void later(Way* way, Rank from, Rank to, std::function<void()> what);
   void up(int connection, std::string bytes);
   void down(int connection, std::string bytes);
   void close_at_rank(int connection);
@@ -91,7 +97,7 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
   std::vector<Rank> standbys_;
 
   std::vector<Seat> seats_;
-  std::vector<Connection> connections_;
+  std::deque<Connection> connections_;  // whose places stay
 };
 
 }  // namespace unisono::sim

@@ -238,11 +238,13 @@ PostResult SimulatedTransport::Link::post_send(const FrameHeader& header,
   const Network& network = fabric_.network_;
   const std::size_t at = lane_for(header);
   Lane& lane = lanes_[at];
-  if (fabric_.random_.one_in(network.refuse_one_in)) {
+  const bool refuses = fabric_.random_.one_in(network.refuse_one_in);
+  // Who finds it full is woken when there is room, ...
+  if (lane.posts.size() >= kPostsMax) return PostResult::kFull;
+  if (refuses) {  // ... and else at once
     transport_.mark_and_wake(*this);
     return PostResult::kFull;
   }
-  if (lane.posts.size() >= kPostsMax) return PostResult::kFull;
   const bool lends = !payload.empty() && fabric_.random_.one_in(network.lend_one_in);
   const Fabric::Stream& out = fabric_.way(rank_, peer_).streams[at];
   Post post{{header, {}, {}, false}, payload, token, lends};

@@ -180,7 +180,8 @@ void SimulatedRank::look_at_memory() {
 void SimulatedRank::note_failure(const SimulatedCommunicator& communicator, const Status& cause) {
   failures_.push_back({communicator.members().id(), in_world_ranks(communicator, cause),
                        around_.arbiter.is_lost() && state_ != State::kLeft,
-                       part_ids_.contains(communicator.members().id())});
+                       around_.client.is_seeking(), part_ids_.contains(communicator.members().id()),
+                       now()});
 }
 
 int SimulatedRank::calls_done() const {

@@ -70,8 +70,10 @@ class SimulatedRank final : private WatchedJob {
   struct Seen {
     std::uint32_t communicator;
     Status failure;
-    bool was_alone;  ///< the arbiter was lost then, and nobody had taken its place
-    bool is_part;    ///< it was made by a split
+    bool was_alone;    ///< the arbiter was lost then, and nobody had taken its place
+    bool was_seeking;  ///< it looked for an arbiter then
+    bool is_part;      ///< it was made by a split
+    TimePoint when;
   };
   /// In the order in which they were made.
   const std::vector<Seen>& failures() const { return failures_; }

@@ -269,6 +269,16 @@ TEST(Simulation, GoesOnWithTheGreaterPartWhoseStandbyWasStopped) {
   EXPECT_GT(went_on, kSteps / 2);
 }
 
+// What they showed: a rank that waits for one outside of its part, or for any, or for one of
+// several that have left; refusals that follow each other without end; parts whose standby has
+// left.
+TEST(Simulation, JudgesSeedsThatOnceWentWrong) {
+  for (const std::uint64_t seed :
+       {4008669, 4009452, 4015513, 4017683, 7008864, 7025540, 7029637, 7038467}) {
+    EXPECT_THAT(run(make_case(seed)).wrong, IsEmpty()) << "seed " << seed;
+  }
+}
+
 TEST(Simulation, NoticesAnUndueFailure) {
   // A stop that is too short to be a failure's cause, by its kind, and too long for a deadline.
   Case c = make_case(7, {.ranks_min = 4, .ranks_max = 4, .with_faults = false});

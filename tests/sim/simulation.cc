@@ -54,6 +54,7 @@ class Simulation {
     bool is_missed = false;    // for a while it is not run
     bool wakes_again = false;  // it was woken while it was interrupted
     TimePoint runs_again{};    // kNever: is stopped for ever
+    TimePoint gone_at = kNever;
     std::unique_ptr<Interleaving> interleaving{};
     bool is_interrupted() const {
       return interleaving != nullptr && interleaving->is_interrupted();
@@ -65,6 +66,8 @@ class Simulation {
   void run_later(Rank rank, Duration wait);
   void inject(const Fault& fault);
   void end_process(Rank rank);
+  void note_left(Rank rank);
+  void note_gone(Rank rank) { seat(rank).gone_at = std::min(seat(rank).gone_at, schedule_.now()); }
   void accuse(const std::string& what) {
     if (wrong_.empty()) wrong_ = what;
   }
@@ -81,8 +84,8 @@ class Simulation {
   void judge_survivors();
   void judge_refused();
   void judge_partition();
-  /// Whether an arbiter may be on its side of a partition; `lasting`: with a process that lives on.
-  bool may_have_arbiter(Rank rank, bool lasting = false) const;
+  /// Whether an arbiter may have been on its side of a partition then.
+  bool may_have_arbiter(Rank rank, TimePoint when) const;
   std::string whereabouts() const;
 
   const Case& c_;
@@ -125,7 +128,7 @@ Simulation::Simulation(const Case& c)
         .arbiter = control_.arbiter_client(rank),
         .client = control_.client(rank),
         .settle = [this, rank] { control_.settle(rank); },
-        .on_left = [this, rank] { control_.on_left(rank); },
+        .on_left = [this, rank] { note_left(rank); },
         .wake_in = [this,
                     rank](Duration wait) { schedule_.in(wait, [this, rank] { wake(rank); }); },
         .accuse = [this](const std::string& what) { accuse(what); }};
@@ -163,6 +166,7 @@ void Simulation::inject(const Fault& fault) {
     case Fault::Kind::kStop:
       if (fault.is_for_ever()) {
         its.runs_again = kNever;
+        note_gone(fault.rank);
       } else {
         its.runs_again = std::max(its.runs_again, schedule_.now() + fault.lasts);
         its.is_missed = its.is_missed || (c_.silence.count() > 0 && fault.lasts >= c_.silence);
@@ -189,10 +193,16 @@ void Simulation::inject(const Fault& fault) {
   }
 }
 
+void Simulation::note_left(Rank rank) {
+  note_gone(rank);
+  control_.on_left(rank);
+}
+
 void Simulation::end_process(Rank rank) {
   Seat& its = seat(rank);
   if (its.rank->has_left()) return control_.end_after_leaving(rank);
   its.is_dead = true;
+  note_gone(rank);
   fabric_.end_process(rank);
   control_.end_process(rank);
 }
@@ -291,7 +301,10 @@ void Simulation::judge_failures() {
   std::map<std::pair<std::uint32_t, bool>, const std::pair<const SimulatedRank*, Status>> told;
   for (const Seat& each : seats_) {
     if (!is_judged(each)) continue;
-    for (const auto& [communicator, seen, was_alone, is_part] : each.rank->failures()) {
+    for (const SimulatedRank::Seen& failure : each.rank->failures()) {
+      const auto& [communicator, seen, was_alone, was_seeking, is_part, when] = failure;
+      // It knows for whom it waits, and finds nobody who knows for whom that one does.
+      const bool is_own_timeout = (was_alone || was_seeking) && seen.code() == ErrorCode::kTimeout;
       const bool is_cut_off =
           seen.code() == ErrorCode::kPartitioned && seen.rank() == each.rank->rank();
       const bool is_true =
@@ -301,11 +314,11 @@ void Simulation::judge_failures() {
             (only_differs && seen.code() == ErrorCode::kMismatch))) ||
           (are_few && (each.is_missed || is_cut_off)) ||
           // The whole failed while it was split: its dead may be in another part.
-          (is_part && seen.rank() < 0 && !guilty.empty()) ||
-          // It knows for whom it waits, and nobody is left who knows for whom that one does.
-          (was_alone && seen.code() == ErrorCode::kTimeout && !guilty.empty()) ||
+          (is_part && seen.rank() < 0 && !guilty.empty()) || (is_own_timeout && !guilty.empty()) ||
+          // All others have left, and what it waits for was lost.
+          (seen.rank() < 0 && !guilty.empty() && seen.code() == ErrorCode::kRankLeft) ||
           // Those that have gone on without it have left.
-          (was_alone && seen.code() == ErrorCode::kRankLeft && each.is_missed);
+          (seen.code() == ErrorCode::kRankLeft && each.is_missed);
       if (!is_true) {
         return accuse(fmt::format("blames rank {}, which did nothing: {} ({})", seen.rank(),
                                   each.rank->whereabouts(), seen.message()));
@@ -325,10 +338,11 @@ void Simulation::judge_failures() {
       if (partition != nullptr && !partition->is_for_ever()) continue;
       // Where the standbys of a part are elsewhere or have left, each goes by its own deadline.
       const bool was_left_alone = partition != nullptr && seen.code() == ErrorCode::kTimeout;
-      if (was_left_alone || !may_have_arbiter(each.rank->rank())) continue;
-      // Who has nobody left to ask says that it was the other end, or for whom it waits.
-      const bool goes_by_links = links_broke || !may_have_arbiter(each.rank->rank(), true);
-      if (was_alone && (goes_by_links || seen.code() == ErrorCode::kTimeout)) continue;
+      if (was_left_alone || !may_have_arbiter(each.rank->rank(), began_)) continue;
+      if (is_own_timeout) continue;
+      // Who has nobody left to ask says that it was the other end.
+      const bool goes_by_links = links_broke || !may_have_arbiter(each.rank->rank(), when);
+      if (was_alone && goes_by_links) continue;
       const bool side = partition != nullptr && is_inside(*partition, each.rank->rank());
       const auto& [first, verdict] =
           told.try_emplace({communicator, side}, each.rank.get(), seen).first->second;
@@ -384,12 +398,12 @@ void Simulation::judge_refused() {
   }
 }
 
-bool Simulation::may_have_arbiter(Rank rank, bool lasting) const {
+bool Simulation::may_have_arbiter(Rank rank, TimePoint when) const {
   const Fault* const partition = lasting_partition(c_);
   if (partition == nullptr) return true;
   const auto is_beside = [&](Rank holder) {
-    const bool counts = !lasting || is_judged(seats_[static_cast<std::size_t>(holder)]);
-    return counts && is_inside(*partition, holder) == is_inside(*partition, rank);
+    const bool is_there = seats_[static_cast<std::size_t>(holder)].gone_at >= when;
+    return is_there && is_inside(*partition, holder) == is_inside(*partition, rank);
   };
   const std::vector<Rank>& standbys = control_.standbys();
   return is_beside(0) || std::any_of(standbys.begin(), standbys.end(), is_beside);
@@ -412,13 +426,14 @@ void Simulation::judge_partition() {
   if (!have_all_tried || parts.elsewhere.empty()) return;
   // Without an arbiter nobody goes on.
   const bool is_of_zero =
-      rendezvous::may_go_on(parts) || !may_have_arbiter(*parts.elsewhere.begin());
+      rendezvous::may_go_on(parts) || !may_have_arbiter(*parts.elsewhere.begin(), began_);
   const std::set<Rank>& right = is_of_zero ? parts.here : parts.elsewhere;
   if (!partition->is_for_ever()) {
     const bool some_go_on = std::any_of(seats_.begin(), seats_.end(), [](const Seat& each) {
       return !each.rank->shrunk().empty();
     });
-    if (!some_go_on && may_have_arbiter(*right.begin())) accuse("no part of a partition goes on");
+    if (!some_go_on && may_have_arbiter(*right.begin(), began_))
+      accuse("no part of a partition goes on");
     return;
   }
   for (const Seat& each : seats_) {
@@ -431,7 +446,7 @@ void Simulation::judge_partition() {
       return accuse("a part that may not go on is told something else: " + its.refusal().message() +
                     "; " + its.whereabouts());
     }
-    if (is_right && may_have_arbiter(its.rank()) && its.shrunk().empty()) {
+    if (is_right && may_have_arbiter(its.rank(), began_) && its.shrunk().empty()) {
       return accuse("the part that may does not go on: " + its.refusal().message() + "; " +
                     its.whereabouts());
     }

@@ -21,24 +21,24 @@ TEST(Failure, IsTheFirstCause) {
   EXPECT_EQ(failure.cause().message(), "first");
 }
 
-TEST(Failure, OfADisputeIsTheFirstOneOnceItsTimeIsOver) {
+TEST(Failure, OfSuspicionsIsTheFirstOneOnceItsTimeIsOver) {
   Failure failure;
   const TimePoint now = Clock::now();
   const TimePoint until = now + std::chrono::seconds(1);
   EXPECT_FALSE(failure.is_overdue(kNever));
-  EXPECT_TRUE(failure.dispute(kFirst, until));
-  EXPECT_FALSE(failure.dispute(kSecond, now)) << "the first one stands";
-  EXPECT_EQ(failure.disputed().message(), "first");
+  EXPECT_TRUE(failure.suspect(kFirst, until));
+  EXPECT_FALSE(failure.suspect(kSecond, now)) << "the first one stands";
+  EXPECT_EQ(failure.suspicion().message(), "first");
   EXPECT_FALSE(failure.has_cause()) << "nothing is decided";
   EXPECT_FALSE(failure.is_overdue(now));
   EXPECT_TRUE(failure.is_overdue(until));
 }
 
-TEST(Failure, IsNotDisputedAfterwards) {
+TEST(Failure, IsNotSuspectedAfterwards) {
   Failure failure;
   failure.set(kFirst);
-  EXPECT_FALSE(failure.dispute(kSecond, Clock::now()));
-  EXPECT_FALSE(failure.is_disputed());
+  EXPECT_FALSE(failure.suspect(kSecond, Clock::now()));
+  EXPECT_FALSE(failure.is_suspected());
 }
 
 }  // namespace

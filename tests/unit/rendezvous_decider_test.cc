@@ -246,10 +246,15 @@ TEST_F(ChainOfWaits, IsFollowedToTheRankThatWaitsForNobody) {
   EXPECT_THAT(said.message, HasSubstr("pid 103) is alive and waits for nobody"));
 }
 
-TEST_F(ChainOfWaits, ThatLeavesTheCommunicatorNamesTheMemberWhereItDoes) {
+TEST_F(ChainOfWaits, ThatLeavesTheCommunicatorNamesNoMemberOfIt) {
   const FailureDecision said = decision({0, 2});
-  EXPECT_EQ(said.failed_rank, 2);
+  EXPECT_EQ(said.failed_rank, 3);
   EXPECT_THAT(said.message, HasSubstr("pid 103) is alive and does not answer"));
+}
+
+TEST_F(ChainOfWaits, ThatHasSeveralEndsNamesNobody) {
+  answer = [&] { decider_.on_waits(3, {{{4, 1, {4, 5}, {}}}}, kStart + milliseconds(2)); };
+  EXPECT_EQ(decision({0, 1, 2, 3, 4, 5}).failed_rank, -1);
 }
 
 TEST_F(ChainOfWaits, ThatIsACircleNamesWhoHadNotArrived) {
