@@ -75,7 +75,7 @@ Tried SharedMemoryBackend::watch(native::NativeCall& running, Status* failure) {
       *failure = running.status();
       return Tried::kFailed;
     }
-    if (running.is_long()) break;  // the engine looks at its deadline
+    if (running.can_go_on()) break;  // it takes long: the engine looks at its deadline
     if (spins > 0) {
       cpu_relax();
     } else {

@@ -18,6 +18,7 @@ void SharedMemoryOperation::begin(SharedMemoryBackend& backend, const StartedCal
 }
 
 bool SharedMemoryOperation::advance() {
+  can_go_on_ = false;
   if (running_ == nullptr && backend_->first() != this) return false;
   const bool ended = run();
   Rank failed_rank = -1;
@@ -52,7 +53,9 @@ bool SharedMemoryOperation::run() {
     if (backend_->has_failed()) return false;
     running_ = &backend_->start_native(*call_);
   }
-  return running_->advance();
+  const bool ended = running_->advance();
+  can_go_on_ = running_->can_go_on();
+  return ended;
 }
 
 void SharedMemoryOperation::fail(const Status& cause) {

@@ -45,14 +45,6 @@ ProcessFacts facts_of_process(int pid) {
   return bytes <= 0 ? ProcessFacts{} : parse_process_facts({text, static_cast<std::size_t>(bytes)});
 }
 
-bool runs_same_program(int pid) {
-  struct stat own {
-  }, its{};
-  const std::string path = "/proc/" + std::to_string(pid) + "/exe";
-  return pid > 0 && ::stat("/proc/self/exe", &own) == 0 && ::stat(path.c_str(), &its) == 0 &&
-         own.st_dev == its.st_dev && own.st_ino == its.st_ino;
-}
-
 std::uint64_t pid_namespace() {
   struct stat facts {};
   return ::stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;

@@ -17,8 +17,6 @@ struct ProcessFacts {
 /// Reads the text of /proc/PID/stat, whatever the program's name.
 ProcessFacts parse_process_facts(std::string_view stat);
 ProcessFacts facts_of_process(int pid);
-/// Whether it runs the program that this process runs. False where that is not to be seen.
-bool runs_same_program(int pid);
 /// The inode of this process' own; 0: not to be seen.
 std::uint64_t pid_namespace();
 

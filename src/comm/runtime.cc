@@ -13,6 +13,7 @@
 #include "base/drain.h"
 #include "base/grace_periods.h"
 #include "base/log.h"
+#include "base/process_facts.h"
 #include "base/same_user.h"
 #include "base/signals_blocked.h"
 #include "comm/shared_settings.h"
@@ -88,6 +89,7 @@ Member member_here(Rank rank) {
   member.host_name = host.name;
   member.network_namespace = host.network_namespace;
   member.pid = getpid();
+  member.pid_namespace = pid_namespace();
   member.uid = getuid();
   member.addresses = processor_lines();
   return member;

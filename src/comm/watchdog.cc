@@ -97,7 +97,7 @@ Rank Watchdog::first_gone(bool asks_group, const std::vector<bool>& peer_left) c
   return gone == waiting_.end() ? -1 : *gone;
 }
 
-// What waits for any rank is lost only when all have left: one of them then.
+// What waits for any rank is lost only when all have left.
 Rank Watchdog::last_gone(const std::vector<bool>& peer_left) const {
   Rank gone = -1;
   for (Rank member = 0; member < members_.size(); ++member) {

@@ -192,7 +192,7 @@ void WatchedCommunicator::tend(const std::vector<bool>& peer_left) {
 }
 
 void WatchedCommunicator::fail_as_seen(const Status& seen) {
-  if (seen.ok()) return;
+  if (seen.ok() || failure_.is_suspected()) return;
   // It may only follow from what the job is about to say.
   around_.news.catch_up();
   // The arbiter was asked about deadlines.

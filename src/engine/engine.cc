@@ -61,11 +61,14 @@ void Engine::start_and_linger(std::span<Task* const> tasks) {
   const int looks = lingering_looks();
   for (int look = 0;; ++look) {
     bool all_done = true;
+    bool is_long = false;  // then deadlines have to be looked at
     for (Task* task : tasks) {
-      all_done = (task->done.load(std::memory_order_relaxed) || try_end(*task)) && all_done;
+      if (task->done.load(std::memory_order_relaxed) || try_end(*task)) continue;
+      all_done = false;
+      is_long = is_long || task->operation->can_go_on();
     }
     if (all_done) return;
-    if (look == looks) break;
+    if (look == looks || is_long) break;
     if (!poll()) cpu_relax();
   }
   for (Task* task : tasks) {
@@ -102,11 +105,12 @@ bool Engine::poll() {
   bool moved = messenger_.in_use() && messenger_.poll();
   for (std::size_t i = 0; i < tasks_.size();) {
     Task& task = *tasks_[i];
-    if (!task.operation->advance()) {
+    const bool is_over = task.operation->advance();
+    moved = moved || is_over || task.operation->can_go_on();
+    if (!is_over) {
       ++i;
       continue;
     }
-    moved = true;
     delist(task);
     finish(task);
   }

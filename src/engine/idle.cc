@@ -25,7 +25,8 @@ constexpr auto kSoon = std::chrono::milliseconds(20);
 constexpr auto kTimeSlice = std::chrono::milliseconds(2);
 constexpr auto kTurnOfARank = std::chrono::microseconds(1500);
 
-// How often the calling thread has lost its core, by yields too; 0 where the kernel does not count.
+// How often the calling thread was made to give its core up, or yielded; 0 where the kernel does
+// not count.
 long involuntary_switches() {
   rusage usage{};
   return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;

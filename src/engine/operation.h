@@ -12,9 +12,12 @@ namespace unisono {
 class Operation {
  public:
   virtual ~Operation() = default;
-  /// Moves on as far as is possible without waiting. True when finished; the outcome is then in
-  /// status(). Not called again after it returned true.
+  /// Moves on as far as is possible without waiting, or for a while: whoever calls it looks at
+  /// deadlines and failures in between. True when finished; the outcome is then in status(). Not
+  /// called again after it returned true.
   virtual bool advance() = 0;
+  /// The last advance() has ended although more could move: nobody has to wait before the next.
+  bool can_go_on() const { return can_go_on_; }
   /// Ends the operation with `cause` (not ok). Afterwards no peer can reach its buffers except
   /// readers that will only see torn data of a failed operation.
   virtual void fail(const Status& cause) = 0;
@@ -25,6 +28,7 @@ class Operation {
 
  protected:
   Status status_;
+  bool can_go_on_ = false;
 };
 
 }  // namespace unisono

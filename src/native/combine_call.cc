@@ -191,6 +191,7 @@ void CombineCall::fill() {
     write_shared(slot, from, own.offset);
     if (after < bytes) write_shared(slot + after, from + after, bytes - after);
   }
+  note_read(bytes);
   context_.progress.filled(++filled_);
 }
 
@@ -201,6 +202,7 @@ void CombineCall::combine() {
         reads_by_copies_ ? std::min(kPieceBytes, scratch_share()) : kPieceBytes;
     const std::size_t bytes = std::min(limit, part.bytes - done);
     combine_piece(combined_, part.offset + done, bytes);
+    note_read(bytes * static_cast<std::size_t>(domain_.size()));
     done += bytes;
   }
   if (ended()) return;
@@ -254,6 +256,7 @@ void CombineCall::merge() {
     finish_operands(merged_ * chunk_bytes_ + part.offset + done,
                     result_slot(self(), merged_) + done, domains, bytes);
   }
+  note_read(part.bytes * static_cast<std::size_t>(domains));
   context_.progress.reduced(++merged_);
   skip_taking();
 }
@@ -288,6 +291,7 @@ void CombineCall::take() {
         look(results_[static_cast<std::size_t>(member)], member, result_slot(member, taken_), at,
              part.bytes, transfer_.output + at);
     if (from != transfer_.output + at) deliver(transfer_.output + at, from, part.bytes);
+    note_read(part.bytes);
   }
   if (!ended()) context_.progress.drained(++taken_);
 }

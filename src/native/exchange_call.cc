@@ -101,12 +101,13 @@ void ExchangeCall::plan_chunks() {
       const Block wanted = transfer_.take.at(member);
       rounds_ = std::max(rounds_, chunks_of(wanted.bytes, unit_));
       taken_bytes += wanted.bytes;
-      if (wanted.bytes > longest.bytes) longest = wanted;
+      if (!is_self(member) && wanted.bytes > longest.bytes) longest = wanted;
     }
   }
+  const std::size_t stored_bytes = transfer_.combines ? longest.bytes : taken_bytes;
   streaming_ =
       !transfer_.writes_into_input(size()) &&
-      (taken_bytes >= kStreamingBytes || (taken_bytes >= shm::kColdBytesMin && is_cold(longest)));
+      (taken_bytes >= kStreamingBytes || (stored_bytes >= shm::kColdBytesMin && is_cold(longest)));
 }
 
 bool ExchangeCall::prepare_cell() {
@@ -202,7 +203,9 @@ void ExchangeCall::put(std::byte* to, const std::byte* from, std::size_t bytes) 
 void ExchangeCall::fill() {
   const std::size_t offset = filled_ * unit_;
   const auto piece = [&](std::size_t bytes) {
-    return offset < bytes ? std::min(unit_, bytes - offset) : 0;
+    const std::size_t next = offset < bytes ? std::min(unit_, bytes - offset) : 0;
+    note_read(next);
+    return next;
   };
   if (!transfer_.in_parts) {
     put(part_in_slot(self(), 0, filled_), transfer_.input + offset, piece(transfer_.input_bytes));
@@ -258,6 +261,7 @@ bool ExchangeCall::take_next_copy() {
                         : look(inputs_[static_cast<std::size_t>(source)], source,
                                part_in_slot(source, self(), round_), offset, bytes, to);
     if (ended()) return true;
+    note_read(bytes);
     if (from != to) {
       streaming_ ? compute::copy_streaming(to, from, bytes)
                  : static_cast<void>(std::memcpy(to, from, bytes));
@@ -291,6 +295,7 @@ bool ExchangeCall::take_combined() {
   for (std::size_t at = begin; at < end && !ended(); at += limit) {
     combine_piece(at, std::min(limit, end - at));
   }
+  note_read((end - begin) * static_cast<std::size_t>(transfer_.sources.size()));
   if (!ended()) end_round();
   return true;
 }

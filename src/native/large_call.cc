@@ -65,8 +65,8 @@ void LargeCall::start(const Arguments& arguments, const Transfer& transfer) {
   takes_turns_ = context_.group.takes_turns() && transfer.gives_and_takes_all(size());
   accepted_ = transfer.sources.first;
   offer_ = {};
-  steps_ = 0;
-  is_long_ = told_finished_ = false;
+  turn_bytes_ = 0;
+  can_go_on_ = told_finished_ = false;
   reads_in_place_ = false;
   stage_ = Stage::kEnter;
   Status planned = plan(&offer_);
@@ -123,16 +123,19 @@ bool LargeCall::what_was_read_counts() const {
 
 // True when something moved: until nothing can, or a turn is over.
 bool LargeCall::move() {
-  const int before = steps_;
-  while (!ended()) {
+  bool moved = false;
+  while (!ended() && !can_go_on_) {
     const Reading reading(*this);
     if (!reading.allowed() || !step()) break;
-    if (++steps_ % kStepsAtOnce == 0) return is_long_ = true;
+    moved = true;
+    can_go_on_ = turn_bytes_ >= kTurnBytes;
   }
-  return steps_ != before;
+  if (can_go_on_) turn_bytes_ = 0;
+  return moved;
 }
 
 bool LargeCall::advance() {
+  can_go_on_ = false;
   if (stage_ == Stage::kEnter && !enter()) {
     // Nothing is done yet: readers of an earlier call are late.
     if (is_trial_) began_ = Clock::now();
@@ -151,7 +154,7 @@ bool LargeCall::advance() {
     if (told_finished_ && gave_all()) {
       stage_ = Stage::kLeave;
       if (is_trial_) end_trial();
-    } else if (!moved || (steps_ > 0 && steps_ % kStepsAtOnce == 0)) {
+    } else if (!moved || can_go_on_) {
       return false;
     }
   }

@@ -3,8 +3,7 @@
 // ExchangeCall and CombineCall.
 //
 // Nothing waits for anything it need not: advance() does whatever of filling, combining and taking
-// is possible, in that rank's own order, until nothing is or kStepsAtOnce are done: whoever calls
-// it looks at deadlines and failures in between.
+// is possible, in that rank's own order, until nothing is or kTurnBytes have been read.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -28,8 +27,8 @@ namespace unisono::native {
 /// place: it is in the caches, and a non-temporal store would have it written to memory first.
 inline constexpr std::size_t kStreamingBytes = std::size_t{8} << 20;
 
-/// Of at most kWindowSlotBytes each.
-inline constexpr int kStepsAtOnce = 32;
+/// What a rank reads before it looks at deadlines and failures.
+inline constexpr std::size_t kTurnBytes = std::size_t{8} << 20;
 
 inline constexpr std::size_t kScratchBytes = std::size_t{256} << 10;
 
@@ -69,7 +68,7 @@ class LargeCall : public NativeCall {
   virtual bool prepare_cell() = 0;
   /// Takes note of what `member` offers.
   virtual Status accept(int member, const Offer& offer) = 0;
-  /// Moves one chunk on. False where nothing can move.
+  /// Moves one chunk on, and notes what it has read. False where nothing can move.
   virtual bool step() = 0;
   /// This rank has read all it needs from the others; they are told at once.
   virtual bool took_all() const = 0;
@@ -118,6 +117,7 @@ class LargeCall : public NativeCall {
   std::size_t scratch_share() const;
   /// Where a single copy of that member's data goes; null while there was none.
   std::byte* scratch_of(int member);
+  void note_read(std::size_t bytes) { turn_bytes_ += bytes; }
   /// Where `bytes` of a member's data can be read now: at `in_window`, or `offset` into its buffer
   /// (`scratch` receives a single copy).
   const std::byte* look(const shm::MemoryView& view, int member, const std::byte* in_window,
@@ -132,10 +132,11 @@ class LargeCall : public NativeCall {
   }
   /// What others will read is written with non-temporal stores.
   bool streams() const { return access_ == AccessPath::kStreamed; }
-  /// Ordinary stores to that part of the output would fetch it from memory first.
+  /// Ordinary stores to that part of the output would fetch it from memory first. No trial looks:
+  /// its calls have to be alike.
   bool is_cold(Block part) {
-    return cold_memory_.has({transfer_.output + part.offset, part.bytes},
-                            context_.group.trial_memory().host);
+    return !is_trial_ && cold_memory_.has({transfer_.output + part.offset, part.bytes},
+                                          context_.group.trial_memory().host);
   }
   /// Results are stored by the call's path, also those that are read in place.
   void stores_results() { path_matters_ = path_matters_ || access_ != AccessPath::kWindow; }
@@ -168,7 +169,7 @@ class LargeCall : public NativeCall {
   Offer offer_;
   CallRecord record_;
   std::size_t element_bytes_ = 1;
-  int steps_ = 0;
+  std::size_t turn_bytes_ = 0;  // read since the last turn
   bool told_finished_ = false;
   bool reads_in_place_ = false;  // some member's own buffer
   int accepted_ = 0;             // sources before this one have been accepted

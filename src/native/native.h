@@ -35,13 +35,8 @@ struct Arguments {
 /// A native call that runs.
 class NativeCall : public Operation {
  public:
-  /// True once it takes so long that nobody may wait for it without looking at deadlines.
-  bool is_long() const { return is_long_; }
   /// Adds what `times` calls like this one, which is finished, moved between this rank and others.
   virtual void count(Collective collective, std::uint64_t times, TrafficReport* report) const = 0;
-
- protected:
-  bool is_long_ = false;
 };
 
 /// The native side of one communicator.

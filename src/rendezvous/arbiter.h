@@ -37,6 +37,7 @@ struct Member {
   std::uint32_t uid = 0;
   std::string settings;   ///< values all ranks must agree on (transport, ...); compared as text
   std::string addresses;  ///< opaque to the arbiter; at most 4 KiB
+  std::uint64_t pid_namespace = 0;  ///< of `pid`; 0: not to be seen
 };
 
 struct World {

@@ -141,8 +141,7 @@ bool ServingArbiter::may_have_another_arbiter(TimePoint now) const {
 // connections are whole yet, and this part's end is none of theirs.
 void ServingArbiter::end_minority(const Parts& parts, TimePoint now) {
   if (has_ended_minority_ || parts.here.empty()) return;
-  const Status why = partitioned(options_.self, parts);
-  shrinks_.close(why);
+  shrinks_.close(parts);
   std::set<Rank> others = parts.elsewhere;
   for (const auto& [rank, until] : missed_until_) {
     if (now < until && !same_host(decider_.member(rank), self())) others.insert(rank);
@@ -164,8 +163,8 @@ void ServingArbiter::look_after_silence(TimePoint now) {
   judge_silent(silence_.take_silent(now), now);
   const std::vector<Rank> overdue = silence_.overdue(now);
   decider_.note_overdue(overdue);
-  ask_witnesses(overdue, now);
   if (!silence_.take_beat(now)) return;
+  ask_witnesses(overdue, now);
   const auto beat = std::make_shared<const std::string>(encode(MessageType::kBeat));
   for (const auto& [connection, rank] : seats_) {
     if (!links_.is_behind(connection)) links_.send(connection, beat);
@@ -202,25 +201,26 @@ void ServingArbiter::judge_silent(const std::vector<Rank>& silent, TimePoint now
   if (silent.empty() || has_ended_minority_) return;
   const Parts parts = heard_parts(now);
   if (!may_go_on(parts) && may_have_another_arbiter(now)) return end_minority(parts, now);
+  std::set<HostKey> heard;
+  std::map<HostKey, int> unheard;
+  for (const Rank rank : parts.here) heard.insert(host_of(rank));
+  for (const Rank rank : parts.elsewhere) ++unheard[host_of(rank)];
   for (const Rank rank : silent) {
     if (!parts.elsewhere.contains(rank)) note_ended(rank);
-    decider_.condemn(rank, fmt::format("is silent: nothing was heard of it for {} "
-                                       "(UNISONO_SILENCE){}",
-                                       duration_text(silence_.limit()), why_silent(rank, parts)));
+    const HostKey host = host_of(rank);
+    const bool is_whole_host = unheard[host] > 1 && !heard.contains(host);
+    decider_.condemn(rank,
+                     fmt::format("is silent: nothing was heard of it for {} (UNISONO_SILENCE){}",
+                                 duration_text(silence_.limit()), why_silent(rank, is_whole_host)));
   }
 }
 
-std::string ServingArbiter::why_silent(Rank rank, const Parts& parts) const {
+std::string ServingArbiter::why_silent(Rank rank, bool is_whole_host) const {
   const std::string seen = witnesses_.text_on(rank);
   if (!seen.empty()) return seen;
-  const auto is_beside = [&](Rank other) {
-    return other != rank && same_host(decider_.member(other), decider_.member(rank));
-  };
-  const auto has_beside = [&](const std::set<Rank>& ranks) {
-    return std::any_of(ranks.begin(), ranks.end(), is_beside);
-  };
-  if (has_beside(parts.elsewhere) && !has_beside(parts.here)) {
-    return ", nor of any other rank of its host, which is down or cannot be reached";
+  if (is_whole_host) {
+    return ", nor is any other rank of its host: that is down, cannot be reached, or is stopped as "
+           "a whole";
   }
   return fmt::format("; {}", sight_text(ProcessSight::kUnseen));
 }

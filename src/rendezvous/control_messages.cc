@@ -24,6 +24,7 @@ void write_member(Writer* writer, const Member& member) {
   writer->text(member.host_name, kHostBytesMax);
   writer->number(member.network_namespace);
   writer->number(member.pid);
+  writer->number(member.pid_namespace);
   writer->number(member.uid);
   writer->text(member.addresses, kAddressBytesMax);
 }
@@ -35,6 +36,7 @@ Member read_member(Reader* reader) {
   member.host_name = reader->text(kHostBytesMax);
   member.network_namespace = reader->number<std::uint64_t>();
   member.pid = reader->number<std::int64_t>();
+  member.pid_namespace = reader->number<std::uint64_t>();
   member.uid = reader->number<std::uint32_t>();
   member.addresses = reader->text(kAddressBytesMax);
   return member;

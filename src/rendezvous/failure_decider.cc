@@ -220,18 +220,25 @@ void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& mess
   }
   broken_with_[reporter].insert(peer);
   broken_with_[peer].insert(reporter);
+  const TimePoint earliest = now + kLinkGraceTime;
   const bool awaits = awaits_word && !is_nonsense(message.code);
-  BrokenLink reported{now + kLinkGraceTime, reporter, peer, message.reason, message.code, awaits};
+  BrokenLink reported{earliest,       awaits ? now + kLinkWordTime : earliest,
+                      reporter,       peer,
+                      message.reason, message.code};
   const auto [known, is_new] = links_.try_emplace(std::minmax(reporter, peer), reported);
+  if (is_new && awaits) awaited_words_.insert(peer);
   // Who was sent nonsense hangs up, and the sender may be the first to complain of that.
   if (!is_new && is_nonsense(reported.code) && !is_nonsense(known->second.code)) {
-    reported.due = known->second.due;
+    reported.due = known->second.earliest;
     known->second = reported;
   }
 }
 
-void FailureDecider::on_heard(Rank rank) {
-  for (auto& [pair, link] : links_) link.awaits_word = link.awaits_word && link.peer != rank;
+void FailureDecider::on_heard(Rank rank, TimePoint now) {
+  if (awaited_words_.erase(rank) == 0) return;
+  for (auto& [pair, link] : links_) {
+    if (link.peer == rank) link.due = std::min(link.due, std::max(link.earliest, now + kAfterWord));
+  }
 }
 
 std::size_t FailureDecider::broken_links_of(Rank rank) const {

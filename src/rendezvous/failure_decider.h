@@ -23,6 +23,10 @@ namespace unisono::rendezvous {
 inline constexpr Duration kGatherTime = std::chrono::milliseconds(250);
 /// How long a broken link may wait for the death that explains it.
 inline constexpr Duration kLinkGraceTime = std::chrono::milliseconds(300);
+/// How long a word of its other end, which may be late where the network was down, and what may
+/// have been said behind that word.
+inline constexpr Duration kLinkWordTime = std::chrono::seconds(1);
+inline constexpr Duration kAfterWord = std::chrono::milliseconds(100);
 /// How long the calls of ranks that are busy elsewhere are awaited before differing ones are
 /// judged.
 inline constexpr Duration kCallsTime = std::chrono::milliseconds(800);
@@ -75,12 +79,11 @@ class FailureDecider {
   /// What `rank` waits in, which it was asked for.
   void on_waits(Rank rank, WaitsMessage message, TimePoint now);
   void on_failure(FailureDecision decision);
-  /// `awaits_word`: the other end may have left, and its goodbye be late. It has not where it is
-  /// heard, or else it is silent in the end.
+  /// `awaits_word`: the other end may have left, and its goodbye be late.
   void on_broken_link(Rank reporter, const BrokenLinkMessage& message, TimePoint now,
                       bool awaits_word = false);
   /// What `rank` has said is here, before what that is.
-  void on_heard(Rank rank);
+  void on_heard(Rank rank, TimePoint now);
   void on_differing(Rank reporter, CallsMessage message, TimePoint now);
   void on_calls(Rank rank, CallsMessage message);
 
@@ -104,12 +107,11 @@ class FailureDecider {
     std::set<Rank> awaited;  // by those whose deadline passed
   };
   struct BrokenLink {
-    TimePoint due;
+    TimePoint earliest, due;
     Rank reporter;
     Rank peer;
     std::string reason;
     ErrorCode code;
-    bool awaits_word;  // of the peer
   };
 
   /// It takes no part any more.
@@ -145,7 +147,7 @@ class FailureDecider {
     const auto is_out = [&](Rank rank) {
       return awaited_.contains(rank) || overdue_.contains(rank);
     };
-    return link.awaits_word || is_out(link.peer) || is_out(link.reporter);
+    return is_out(link.peer) || is_out(link.reporter);
   }
   /// With how many ranks this one has, or has had, a broken link.
   std::size_t broken_links_of(Rank rank) const;
@@ -162,6 +164,7 @@ class FailureDecider {
   std::set<Rank> answered_;          // and has said all since, which is in waits_
   std::map<Operation, Timeout> timeouts_;
   std::map<std::pair<Rank, Rank>, BrokenLink> links_;    // by unordered pair
+  std::set<Rank> awaited_words_;                         // of peers in these
   std::map<Rank, std::set<Rank>> broken_with_;           // all that were reported, both ways
   std::map<std::uint32_t, CallComparison> comparisons_;  // by communicator
   DecisionLedger ledger_;

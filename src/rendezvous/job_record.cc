@@ -13,7 +13,9 @@ JobRecord::JobRecord(const std::vector<Member>& members, Rank self, std::string 
       self_(self),
       job_id_(std::move(job_id)) {}
 
+// Where a part has ended only that part is told, and no arbiter of another one.
 void JobRecord::on_decision(const FailureDecision& decision) {
+  if (decision.code == ErrorCode::kPartitioned) return;
   keep_latest(decision, kDecisionsToldMax, &latest_);
   if (decision.communicator != kEveryCommunicator || decision.failed_rank < 0) return;
   (decision.code == ErrorCode::kRankLeft ? left_ : dead_).insert(decision.failed_rank);

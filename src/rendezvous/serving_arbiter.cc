@@ -87,7 +87,7 @@ void ServingArbiter::on_heard(int connection, TimePoint now) {
   if (!silence_.listens_for(rank)) return;
   if (silence_.misses(rank, now)) missed_until_[rank] = now + silence_.limit() / 2;
   silence_.on_heard(rank, now);
-  decider_.on_heard(rank);
+  decider_.on_heard(rank, now);
 }
 
 void ServingArbiter::on_message(int connection, const Message& message, TimePoint now) {

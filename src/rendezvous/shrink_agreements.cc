@@ -73,18 +73,19 @@ Status ShrinkAgreements::on_message(Rank rank, ShrinkMessage message, TimePoint 
   return {};
 }
 
-void ShrinkAgreements::close(const Status& why) {
-  closed_ = why;
+void ShrinkAgreements::close(const Parts& parts) {
+  parted_ = parts;
   for (auto& [communicator, agreement] : agreements_) {
-    refuse(communicator, agreement.asked, why);
-    refuse(communicator, agreement.survivors, why);
+    for (const std::set<Rank>* const ranks : {&agreement.asked, &agreement.survivors}) {
+      for (const Rank rank : *ranks) refuse(communicator, {rank}, partitioned(rank, parts));
+    }
     end(&agreement);
   }
 }
 
 Status ShrinkAgreements::on_ask(Rank rank, const ShrinkMessage& message, TimePoint now) {
-  if (!closed_) {
-    refuse(message.communicator, {rank}, closed_);
+  if (parted_) {
+    refuse(message.communicator, {rank}, partitioned(rank, *parted_));
     return {};
   }
   Agreement* const agreement = find_or_make(message.communicator);

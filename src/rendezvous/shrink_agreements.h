@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -48,7 +49,7 @@ class ShrinkAgreements {
   void on_gone(Rank rank, const Status& why);
 
   /// Nobody goes on by this arbiter's word any more.
-  void close(const Status& why);
+  void close(const Parts& parts);
 
   /// Whenever the owner wakes, before what has happened. While it is stopped others cannot be
   /// heard, and may be stopped with it: they have kSuspectTime afterwards, twice at most.
@@ -107,7 +108,7 @@ class ShrinkAgreements {
   const int world_size_;
   const Evidence* const evidence_;
   std::uint32_t next_number_, last_number_;
-  Status closed_;
+  std::optional<Parts> parted_;  // close()
   std::map<Rank, Status> gone_;
   std::map<std::uint32_t, Agreement> agreements_;
   TimePoint woken_ = kNever;

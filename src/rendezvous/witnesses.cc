@@ -10,10 +10,11 @@
 namespace unisono::rendezvous {
 
 ProcessSight sight_of(const Member& member) {
-  const auto pid = static_cast<int>(member.pid);
-  // In a container of its own the number may be another process'.
-  if (!runs_same_program(pid)) return ProcessSight::kUnseen;
-  switch (facts_of_process(pid).state) {
+  // In a container of its own the number is another process'.
+  if (member.pid_namespace == 0 || member.pid_namespace != pid_namespace()) {
+    return ProcessSight::kUnseen;
+  }
+  switch (facts_of_process(static_cast<int>(member.pid)).state) {
     case 'T':  // by a signal
     case 't':  // by a debugger
       return ProcessSight::kStopped;
@@ -33,7 +34,9 @@ std::string_view sight_text(ProcessSight sight) {
     case ProcessSight::kStopped:
       return "its process is stopped, by a signal or a debugger";
     case ProcessSight::kRuns:
-      return "its process is not stopped: it gets no processor, or what it says does not arrive";
+      return "its process is not stopped: it gets no processor, hangs in the kernel, or what it "
+             "says "
+             "does not arrive";
   }
   return "it is stopped, or its host cannot be reached";
 }
@@ -65,6 +68,7 @@ std::string encode_ask_sight(Rank rank) {
 std::vector<Witnesses::Question> Witnesses::ask(const std::vector<Rank>& overdue,
                                                 const std::vector<Rank>& heard,
                                                 const std::function<HostKey(Rank)>& host_of) {
+  if (asked_.empty() && overdue.empty()) return {};
   std::erase_if(asked_, [&](const auto& each) {
     return !std::binary_search(overdue.begin(), overdue.end(), each.first);
   });
@@ -74,8 +78,10 @@ std::vector<Witnesses::Question> Witnesses::ask(const std::vector<Rank>& overdue
   for (const Rank rank : heard) witnesses.emplace(host_of(rank), rank);
   for (const Rank rank : overdue) {
     const auto witness = witnesses.find(host_of(rank));
-    const Rank asked = witness == witnesses.end() ? -1 : witness->second;
-    if (asked_.emplace(rank, Asked{asked}).second && asked >= 0) questions.push_back({asked, rank});
+    if (witness == witnesses.end()) continue;  // somebody may be heard there yet
+    if (asked_.emplace(rank, Asked{witness->second}).second) {
+      questions.push_back({witness->second, rank});
+    }
   }
   return questions;
 }

@@ -23,7 +23,7 @@ enum class ProcessSight : std::uint8_t {
   kRuns,
 };
 
-/// Of the process of a rank on this host, by /proc.
+/// What /proc says of the process of a rank on this host.
 ProcessSight sight_of(const Member& member);
 /// What that says of a rank that is silent, for people.
 std::string_view sight_text(ProcessSight sight);
@@ -56,7 +56,7 @@ class Witnesses {
 
  private:
   struct Asked {
-    Rank witness;  // -1: nobody is there
+    Rank witness;
     ProcessSight sight = ProcessSight::kUnseen;
   };
   std::map<Rank, Asked> asked_;  // by whom it is about

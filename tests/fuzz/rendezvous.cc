@@ -154,6 +154,11 @@ void check_body(MessageType type, std::string_view body, int size) {
         require(body_of(encode(*told)) == body, "another sight");
       }
       return;
+    case MessageType::kAskSight:
+      if (const auto rank = decode_rank(body, size)) {
+        require(body_of(encode_ask_sight(*rank)) == body, "another rank");
+      }
+      return;
     case MessageType::kDeparted:
       if (const auto rank = decode_rank(body, size)) {
         require(body_of(encode_departed(*rank)) == body, "another rank");

@@ -10,12 +10,6 @@
 #include "tests/sim/control_text.h"
 
 namespace unisono::sim {
-namespace {
-
-// Of a message on a control connection.
-constexpr Duration kDelay = std::chrono::milliseconds(5);
-
-}  // namespace
 
 ControlPlane::ControlPlane(Options options, Schedule& schedule)
     : options_(std::move(options)),
@@ -116,9 +110,9 @@ void ControlPlane::later(Way* way, Rank from, Rank to, std::function<void()> wha
   const TimePoint passes = options_.passes_at(from, to);
   if (passes == kNever) return;
   // What is sent again brings all that waits behind it.
-  const bool is_stalled = *last > schedule_.now() + kDelay;
+  const bool is_stalled = *last > schedule_.now() + kControlDelay;
   const TimePoint sent = is_stalled ? *last : std::max(schedule_.now(), passes);
-  *last = std::max(*last, sent + random_.of_any_scale_up_to(kDelay));
+  *last = std::max(*last, sent + random_.of_any_scale_up_to(kControlDelay));
   // Those that find the process stopped may come to be run in another order. What is on its way
   // when the network goes down for good is lost.
   way->waiting.push_back([this, from, to, what = std::move(what)] {

@@ -19,6 +19,9 @@
 
 namespace unisono::sim {
 
+/// What a message takes at most where nothing is down or stopped.
+inline constexpr Duration kControlDelay = std::chrono::milliseconds(5);
+
 class ControlPlane final : private rendezvous::ArbiterLinks {
  public:
   struct Options {

@@ -336,6 +336,9 @@ void Simulation::judge_failures() {
       if (is_cut_off) continue;
       // Who hears both parts, as the network is back, has the word of the one or of the other.
       if (partition != nullptr && !partition->is_for_ever()) continue;
+      // What was said as the network went down may have reached some only.
+      if (partition != nullptr && std::chrono::abs(when - began_ - partition->at) <= kControlDelay)
+        continue;
       // Where the standbys of a part are elsewhere or have left, each goes by its own deadline.
       const bool was_left_alone = partition != nullptr && seen.code() == ErrorCode::kTimeout;
       if (was_left_alone || !may_have_arbiter(each.rank->rank(), began_)) continue;

@@ -2,11 +2,13 @@
 // that is tried goes on with a request.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <latch>
 #include <vector>
 
 #include "backend/shared_memory_backend.h"
 #include "backend/started_call.h"
+#include "native/large_call.h"
 #include "native_ranks.h"
 #include "tests/support/awaited_ranks.h"
 #include "tests/support/deaf_host.h"
@@ -95,7 +97,8 @@ TEST(SharedMemoryBackend, LetsNoCallBeginAfterAFailure) {
     const Status cause(ErrorCode::kAborted, "enough", 1);
     if (rank.self == 0) here.backend.group()->raise(cause.code(), cause.rank());
     while (!here.backend.has_failed()) give_way();
-    rank.check(!two.advance() && awaited_by(two).empty(), "it never begins");
+    rank.check(!one.advance() && awaited_by(one).empty(), "it never begins");
+    rank.check(here.backend.group()->starts() == 0, "nor did anything before");
     for (Operation* operation : {&one, &two}) operation->fail(cause);
     rank.check(two.status().message() == "enough", "it has the cause");
     rank.check(here.backend.is_idle(), "nothing runs any more");
@@ -125,6 +128,38 @@ TEST(SharedMemoryBackend, GoesOnWithABlockingCallWhosePeerIsLate) {
     rank.check(call.backend == &here.backend && !here.backend.is_idle(), "it has a request");
     finish(operation);
     rank.check(operation.status().ok() && here.backend.is_idle(), "which ends as any other");
+  }));
+}
+
+// The engine looks at its deadline.
+TEST(SharedMemoryBackend, GoesOnWithABlockingCallThatTakesLong) {
+  expect_none(run_threads(kRanks, {}, [](TestRank& rank) {
+    SharedMemoryRank here(rank);
+    constexpr std::size_t kCount = 4 * native::kTurnBytes / sizeof(int);
+    const std::vector<int> in(kCount, rank.self + 1);
+    std::vector<int> out(kCount * kRanks);
+    Call gather{.collective = Collective::kAllGather, .in = in.data(), .out = out.data()};
+    gather.count = kCount;
+    gather.type = DataType::kInt32;
+    Status failure;
+    rank.check(here.backend.try_run(gather, {}, Order::kAny, here.record_of(gather),
+                                    AccessPath::kAutomatic, &failure) == Tried::kGoesOn,
+               "it has a request");
+    StartedCall call;
+    call.reset(gather);
+    Operation& operation = *here.backend.go_on(call);
+    int turns = 0;
+    while (!operation.advance()) {
+      turns += operation.can_go_on() ? 1 : 0;
+      give_way();
+    }
+    rank.check(turns > 2, "it comes back in between");
+    rank.check(operation.status().ok(), "it succeeds");
+    const auto middle = out.begin() + kCount;
+    rank.check(std::all_of(out.begin(), middle, [](int value) { return value == 1; }) &&
+                   std::all_of(middle, out.end(), [](int value) { return value == 2; }),
+               "with what both gave");
+    rank.check(here.counted_with(1 - rank.self) == 1, "it is counted once");
   }));
 }
 

@@ -239,6 +239,14 @@ TEST_F(ArbiterTest, AsksAnewAboutARankThatWasHeardInBetween) {
   EXPECT_THAT(named_to(1), ElementsAre());
 }
 
+TEST_F(ArbiterTest, AsksOneThatIsHeardOnlyLater) {
+  meet(members_on_two_hosts(3));
+  run_for(kSilence * 2 / 3 + milliseconds(100), {0});
+  EXPECT_THAT(lines_.said[1], ElementsAre());
+  run_for(milliseconds(700), {0, 1});
+  EXPECT_THAT(lines_.said[1], ElementsAre(MessageType::kAskSight));
+}
+
 TEST_F(ArbiterTest, SaysThatAWholeHostIsSilent) {
   std::vector<Member> members = members_apart(5);
   members[4].host = members[3].host;
@@ -246,7 +254,7 @@ TEST_F(ArbiterTest, SaysThatAWholeHostIsSilent) {
   run_for(kSilence + milliseconds(500), {0, 1, 2});
   ASSERT_EQ(named_to(1), (std::vector<Rank>{3, 4}));
   for (const FailureDecision& decision : lines_.decisions[1]) {
-    EXPECT_THAT(decision.message, HasSubstr("nor of any other rank of its host"));
+    EXPECT_THAT(decision.message, HasSubstr("nor is any other rank of its host"));
   }
 }
 

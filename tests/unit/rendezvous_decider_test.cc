@@ -432,21 +432,27 @@ TEST(FailureDecider, BrokenLinkBetweenTheLivingNamesTheLinkOnce) {
 TEST(FailureDecider, AwaitsAWordOfTheOtherEndBeforeItsLinkIsJudged) {
   FailureDecider decider(members(4));
   decider.on_broken_link(1, {2, "connection refused"}, kStart, true);
-  EXPECT_EQ(decider.next_due(), kNever);
-  EXPECT_THAT(decider.take(kStart + 2 * kLinkGraceTime), IsEmpty());
-  decider.on_heard(3);
-  decider.on_heard(2);
+  EXPECT_EQ(decider.next_due(), kStart + kLinkWordTime);
+  const TimePoint heard = kStart + 2 * kLinkGraceTime;
+  decider.on_heard(3, heard);
+  EXPECT_THAT(decider.take(heard), IsEmpty());
+  decider.on_heard(2, heard);
+  EXPECT_THAT(decider.take(heard), IsEmpty()) << "older words may stand before its goodbye";
+  EXPECT_EQ(decider.next_due(), heard + kAfterWord);
   decider.on_goodbye(2);
-  auto said = decider.take(kStart + 2 * kLinkGraceTime);
+  auto said = decider.take(heard);
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].target, 1);
   EXPECT_EQ(said[0].decision.code, ErrorCode::kRankLeft);
 
   decider.on_broken_link(1, {3, "connection reset"}, kStart, true);
-  decider.on_heard(3);
+  decider.on_heard(3, kStart);
   said = decider.take(kStart + kLinkGraceTime);
   ASSERT_THAT(said, SizeIs(1)) << "it is here";
   EXPECT_EQ(said[0].decision.code, ErrorCode::kRankFailed);
+
+  decider.on_broken_link(0, {1, "connection reset"}, kStart, true);
+  EXPECT_THAT(decider.take(kStart + kLinkWordTime), SizeIs(1)) << "whatever UNISONO_SILENCE is";
 }
 
 TEST(FailureDecider, AwaitsNoWordOfWhoSentNonsense) {

@@ -388,10 +388,10 @@ TEST(ShrinkMemory, RepeatsWhatAnotherArbiterHasToKnow) {
 
 TEST_F(Survivors, DoNotGoOnByTheWordOfAnArbiterThatIsCutOff) {
   ASSERT_TRUE(ask(0));
-  agreements_.close({ErrorCode::kRankFailed, "cut off", 1});
-  expect_refused(0, ErrorCode::kRankFailed, "cut off");
+  agreements_.close({{0, 1}, {2, 3, 4}});
+  expect_refused(0, ErrorCode::kPartitioned, "rank 0 is cut off");
   ASSERT_TRUE(ask(1));
-  expect_refused(1, ErrorCode::kRankFailed, "cut off");
+  expect_refused(1, ErrorCode::kPartitioned, "rank 1 is cut off");
 }
 
 TEST_F(Survivors, RefuseWhatNoCorrectRankSays) {

@@ -30,7 +30,8 @@ std::string_view body_of(const std::string& message) {
 }
 
 Member a_member(Rank rank) {
-  return {rank, "boot/host", "host", 42, 4000 + rank, 1000, "settings", std::string(3, '\0') + "x"};
+  return {rank, "boot/host", "host", 42, 4000 + rank, 1000, "settings", std::string(3, '\0') + "x",
+          77};
 }
 
 TEST(ControlMessages, JoinRoundTrips) {
@@ -41,6 +42,7 @@ TEST(ControlMessages, JoinRoundTrips) {
   EXPECT_EQ(join->member.host, "boot/host");
   EXPECT_EQ(join->member.network_namespace, 42u);
   EXPECT_EQ(join->member.pid, 4003);
+  EXPECT_EQ(join->member.pid_namespace, 77u);
   EXPECT_EQ(join->member.settings, "settings");
   EXPECT_EQ(join->member.addresses, a_member(3).addresses);
 }

@@ -63,7 +63,7 @@ void StoreServer::serve() {
   if (!listens_ && clients_.size() < clients_max_) listen(true);
 }
 
-// Any user may connect: only so many at once, so that the supervisor has its turn.
+// Any user can connect, to be refused: so many in one turn, that the supervisor has its own.
 void StoreServer::accept_clients() {
   constexpr int kAtOnce = 64;
   for (int i = 0; i < kAtOnce; ++i) {
