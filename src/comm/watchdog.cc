@@ -124,7 +124,7 @@ Status Watchdog::failure_without(Rank gone, const std::string& what) {
       gone);
 }
 
-// None of them more than the others.
+// It names nobody: all have left alike.
 Status Watchdog::failure_without_all(const std::string& what) {
   return Status(ErrorCode::kRankLeft,
                 "all other ranks have closed the communicator, and one is needed by " + what);

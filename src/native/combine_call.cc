@@ -162,7 +162,7 @@ bool CombineCall::can_take() const {
   return true;
 }
 
-// Combining first: the others wait for it.
+// It combines first: the others wait for that.
 bool CombineCall::step() {
   if (can_combine()) {
     combine();

@@ -1,5 +1,5 @@
 // The layout of a rank's record: a header, the communicators it has been in, and a ring of its last
-// operations. Little-endian, of fixed size, and only ever changed by whole aligned words, so that
+// operations. Little-endian, of fixed size, and only ever changed by whole aligned fields, so that
 // the record of a process that was killed at any moment can be read.
 //
 //   offset 0       Header

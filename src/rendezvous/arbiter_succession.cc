@@ -39,7 +39,7 @@ void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now
 void ServingArbiter::note_goodbye(int connection, RejoinMessage told) {
   silence_.forget(told.rank);
   succession_->on_withdrawn(told.rank);
-  answer(connection, encode_departed(told.rank));
+  answer(connection, encode_rank(MessageType::kDeparted, told.rank));
   if (phase_ == Phase::kServing) {
     learn(std::move(told));
   } else {
@@ -231,7 +231,8 @@ void ServingArbiter::ask_witnesses(const std::vector<Rank>& overdue, TimePoint n
   std::erase_if(heard, [&](Rank rank) { return !hears(rank, now); });
   const auto questions =
       witnesses_.ask(overdue, heard, [this](Rank rank) { return host_of(rank); });
-  for (const auto& [witness, rank] : questions) say(witness, encode_ask_sight(rank));
+  for (const auto& [witness, rank] : questions)
+    say(witness, encode_rank(MessageType::kAskSight, rank));
 }
 
 // Everyone has gone to another arbiter, and nobody takes this one's word for anything. Its own rank

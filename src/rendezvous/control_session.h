@@ -41,7 +41,7 @@ class ControlLinks {
   /// Tells a standby that it came to that it gives up, lest this rank is taken for dead.
   /// Idempotent.
   virtual void give_up() = 0;
-  /// Of the process of a rank on the same host.
+  /// What can be seen of the process of a rank on the same host.
   virtual ProcessSight sight_of(Rank rank) const = 0;
   /// The standby's connection is the arbiter's from now on; closes the one before.
   virtual void move() = 0;

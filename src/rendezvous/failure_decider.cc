@@ -222,9 +222,12 @@ void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& mess
   broken_with_[peer].insert(reporter);
   const TimePoint earliest = now + kLinkGraceTime;
   const bool awaits = awaits_word && !is_nonsense(message.code);
-  BrokenLink reported{earliest,       awaits ? now + kLinkWordTime : earliest,
-                      reporter,       peer,
-                      message.reason, message.code};
+  BrokenLink reported{.earliest = earliest,
+                      .due = awaits ? now + kLinkWordTime : earliest,
+                      .reporter = reporter,
+                      .peer = peer,
+                      .reason = message.reason,
+                      .code = message.code};
   const auto [known, is_new] = links_.try_emplace(std::minmax(reporter, peer), reported);
   if (is_new && awaits) awaited_words_.insert(peer);
   // Who was sent nonsense hangs up, and the sender may be the first to complain of that.

@@ -23,8 +23,8 @@ namespace unisono::rendezvous {
 inline constexpr Duration kGatherTime = std::chrono::milliseconds(250);
 /// How long a broken link may wait for the death that explains it.
 inline constexpr Duration kLinkGraceTime = std::chrono::milliseconds(300);
-/// How long a word of its other end, which may be late where the network was down, and what may
-/// have been said behind that word.
+/// How long it may wait for a word of its other end, which is late where the network was down, and
+/// then for what was said behind that word.
 inline constexpr Duration kLinkWordTime = std::chrono::seconds(1);
 inline constexpr Duration kAfterWord = std::chrono::milliseconds(100);
 /// How long the calls of ranks that are busy elsewhere are awaited before differing ones are

@@ -12,13 +12,13 @@ constexpr std::string_view kRejoinMagic = "unisono rejoin";
 
 Status malformed_rejoin() { return {ErrorCode::kProtocol, "malformed rejoin message"}; }
 
+}  // namespace
+
 std::string encode_rank(MessageType type, Rank rank) {
   Writer writer(type);
   writer.number(rank);
   return writer.finish();
 }
-
-}  // namespace
 
 std::string encode_rejoin(const RejoinMessage& message, int size) {
   Writer writer(MessageType::kRejoin);
@@ -63,10 +63,6 @@ Result<RejoinMessage> decode_rejoin(std::string_view body, int size) {
   if (!reader.finished()) return malformed_rejoin();
   return message;
 }
-
-std::string encode_departed(Rank rank) { return encode_rank(MessageType::kDeparted, rank); }
-
-std::string encode_ended(Rank rank) { return encode_rank(MessageType::kEnded, rank); }
 
 Result<Rank> decode_rank(std::string_view body, int size) {
   Reader reader(body);

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "rendezvous/arbiter.h"
+#include "rendezvous/control_messages.h"
 
 namespace unisono::rendezvous {
 
@@ -34,12 +35,9 @@ struct RejoinMessage {
 /// Whole messages, length included, of a world of `size` ranks.
 std::string encode_rejoin(const RejoinMessage& message, int size);
 Result<RejoinMessage> decode_rejoin(std::string_view body, int size);
-/// "`rank` has left the job."
-std::string encode_departed(Rank rank);
 
-/// "The process of `rank` has ended."
-std::string encode_ended(Rank rank);
-/// Of kDeparted and kEnded.
+/// kDeparted, kEnded or kAskSight: a word on a rank.
+std::string encode_rank(MessageType type, Rank rank);
 Result<Rank> decode_rank(std::string_view body, int size);
 
 /// What an arbiter is told that was silent for so long that the rank goes to another one.

@@ -227,7 +227,7 @@ void ServingArbiter::unseat(int connection, Parting how, const Status& violation
 // A standby must know who left before it takes over, and all must know which standby will not. The
 // rank itself hears it last: it goes then, and takes an arbiter that dies before for lost.
 void ServingArbiter::tell_departure(Rank rank) {
-  const auto told = shared(encode_departed(rank));
+  const auto told = shared(encode_rank(MessageType::kDeparted, rank));
   remember(-1, told);
   for (const auto& [other, connection] : connections_) {
     if (other != rank && (is_standby(rank) || is_standby(other))) links_.send(connection, told);
@@ -255,7 +255,7 @@ TimePoint ServingArbiter::next_due() const {
 
 void ServingArbiter::say_decisions(TimePoint now) {
   for (const Rank rank : std::exchange(newly_ended_, {})) {
-    const auto told = shared(encode_ended(rank));
+    const auto told = shared(encode_rank(MessageType::kEnded, rank));
     remember(-1, told);
     say(-1, told);
   }

@@ -59,12 +59,6 @@ Result<SightMessage> decode_sight(std::string_view body, int size) {
   return SightMessage{rank, static_cast<ProcessSight>(sight)};
 }
 
-std::string encode_ask_sight(Rank rank) {
-  Writer writer(MessageType::kAskSight);
-  writer.number(rank);
-  return writer.finish();
-}
-
 std::vector<Witnesses::Question> Witnesses::ask(const std::vector<Rank>& overdue,
                                                 const std::vector<Rank>& heard,
                                                 const std::function<HostKey(Rank)>& host_of) {

@@ -35,8 +35,6 @@ struct SightMessage {
 /// kSight.
 std::string encode(const SightMessage& message);
 Result<SightMessage> decode_sight(std::string_view body, int size);
-/// kAskSight; its body is read by decode_rank().
-std::string encode_ask_sight(Rank rank);
 
 /// The arbiter's side.
 class Witnesses {

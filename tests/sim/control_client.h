@@ -23,7 +23,7 @@ struct ControlNetwork {
   std::function<int(Rank standby, rendezvous::RejoinMessage greeting)> dial;
   std::function<void(int connection, std::string)> send;
   std::function<void(int connection)> close;
-  /// Of the process of a rank on the same host.
+  /// What can be seen of the process of a rank on the same host.
   std::function<rendezvous::ProcessSight(Rank)> sight_of;
 };
 

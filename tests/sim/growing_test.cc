@@ -29,6 +29,17 @@ Case case_of_three(std::size_t newcomers) {
   return c;
 }
 
+// Five ranks on three hosts, to which nothing happens but this, and so many newcomers at once.
+Case case_of_five(std::size_t newcomers, const Fault& fault) {
+  Case c = case_of_three(newcomers);
+  c.ranks = 5;
+  c.growing.keys = {0, 1, 2, 3, 4};
+  c.growing.target = 5 + static_cast<int>(newcomers);
+  c.silence = milliseconds(3000);
+  c.faults = {fault};
+  return c;
+}
+
 TEST(Growing, RunsASeedTheSameWayEachTime) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const Case c = make_case(seed, {.grows = true});
@@ -95,17 +106,11 @@ TEST(Growing, LetsNewcomersInWhicheverMemberDies) {
 // newcomers on the others: the members there go on, before or after they have grown.
 TEST(Growing, GoesOnInTheGreaterPartWhenTheNetworkGoesDown) {
   for (int step = 0; step < 100; ++step) {
-    Case c = case_of_three(2);
-    c.ranks = 5;
-    c.growing.keys = {0, 1, 2, 3, 4};
-    c.growing.target = 7;
-    c.silence = milliseconds(3000);
-    c.faults = {{.kind = Fault::Kind::kPartition,
-                 .rank = 0,
-                 .peer = 1,
-                 .at = time_of_step(step),
-                 .is_in_growth = true}};
-    const Outcome outcome = run(c);
+    const Outcome outcome = run(case_of_five(2, {.kind = Fault::Kind::kPartition,
+                                                 .rank = 0,
+                                                 .peer = 1,
+                                                 .at = time_of_step(step),
+                                                 .is_in_growth = true}));
     EXPECT_THAT(outcome.wrong, IsEmpty()) << "step " << step;
     EXPECT_GE(outcome.ranks_shrunk, 3) << "step " << step;
   }
@@ -116,18 +121,12 @@ TEST(Growing, GoesOnInOneOfBothJobsWhenTheNetworkGoesDown) {
   int grown = 0;
   for (std::uint64_t step = 1; step <= 60; step += 3) {
     for (const auto at : {milliseconds(0), milliseconds(2), milliseconds(5)}) {
-      Case c = case_of_three(5);
-      c.ranks = 5;
-      c.growing.keys = {0, 1, 2, 3, 4};
-      c.growing.target = 10;
-      c.silence = milliseconds(3000);
-      c.faults = {{.kind = Fault::Kind::kPartition,
-                   .rank = 2,
-                   .peer = 5,
-                   .at = at,
-                   .is_in_growth = true,
-                   .step = step}};
-      const Outcome outcome = run(c);
+      const Outcome outcome = run(case_of_five(5, {.kind = Fault::Kind::kPartition,
+                                                   .rank = 2,
+                                                   .peer = 5,
+                                                   .at = at,
+                                                   .is_in_growth = true,
+                                                   .step = step}));
       EXPECT_THAT(outcome.wrong, IsEmpty()) << "step " << step << ", " << at.count() << " ms";
       grown += outcome.ranks_grown > 0 ? 1 : 0;
     }

@@ -22,7 +22,7 @@ struct TestRank {
   std::uint32_t sequence = 0;
   AccessPath access = AccessPath::kAutomatic;  ///< of every call
   std::vector<std::string> failures;
-  /// Called by finish() whenever the operation did not move on.
+  /// Called by finish() after each advance() that has not ended the operation.
   std::function<void(Operation&)> on_stall;
 
   void check(bool condition, const std::string& claim);

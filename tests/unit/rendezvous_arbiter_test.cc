@@ -376,7 +376,7 @@ TEST(ControlSession, SaysWhatItSeesOfAProcessOnItsHost) {
   for (const Rank whose : {2, 0, 1}) {
     RankLines lines;
     ControlSession session(members, 1, "job", kSilence, lines, kMetAt);
-    const std::string asked = encode_ask_sight(whose);
+    const std::string asked = encode_rank(MessageType::kAskSight, whose);
     session.on_message({MessageType::kAskSight, std::string_view(asked).substr(5)}, kMetAt);
     EXPECT_EQ(session.is_open(), whose != 1) << "nobody is asked about itself";
     if (whose == 1) continue;

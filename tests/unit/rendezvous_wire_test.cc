@@ -129,7 +129,7 @@ TEST(ControlMessages, WhatIsSeenOfAProcessIsOfARank) {
   EXPECT_FALSE(decode_sight(body, 3).has_value()) << "a rank that the world does not have";
   EXPECT_FALSE(decode_sight(body.substr(0, body.size() - 1), 4).has_value());
   EXPECT_FALSE(decode_sight(body.substr(0, body.size() - 1) + '\x03', 4).has_value());
-  EXPECT_EQ(*decode_rank(body_of(encode_ask_sight(2)), 4), 2);
+  EXPECT_EQ(*decode_rank(body_of(encode_rank(MessageType::kAskSight, 2)), 4), 2);
 }
 
 TEST(ControlMessages, TableOf4096RanksComesInBoundedPieces) {
