@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 namespace unisono::topology {

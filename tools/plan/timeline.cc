@@ -1,6 +1,7 @@
 #include "tools/plan/timeline.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace unisono::tools {
 namespace {

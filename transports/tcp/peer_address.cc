@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstring>

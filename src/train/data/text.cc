@@ -1,5 +1,6 @@
 // Text as samples for a character model. A record is a sample's bytes and the one that follows
 // them.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
