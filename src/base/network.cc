@@ -167,6 +167,13 @@ void bound_retransmission_pause(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, kRtoMaxMs, &kPauseMs, sizeof kPauseMs);
 }
 
+void hasten_retransmission(int fd, Duration pause) {
+  constexpr int kRtoMinUs = 45;  // TCP_RTO_MIN_US
+  const auto us =
+      static_cast<int>(std::chrono::duration_cast<std::chrono::microseconds>(pause).count());
+  ::setsockopt(fd, IPPROTO_TCP, kRtoMinUs, &us, sizeof us);
+}
+
 std::string source_of(int fd) {
   constexpr std::size_t kNetworkBytes = 8;
   sockaddr_storage address{};

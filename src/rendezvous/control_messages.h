@@ -53,6 +53,7 @@ enum class MessageType : std::uint8_t {
   kEnded,         ///< arbiter: a process has ended, by its kernel's word or its host's
   kAskSight,      ///< arbiter: what does this rank see of the process of a rank on its host?
   kPartEnded,     ///< arbiter: has ended its part of a partition; this rank may be of another
+  kAskWord,       ///< arbiter: to be answered at once, by a beat
 };
 
 struct Message {

@@ -165,6 +165,11 @@ bool ControlSession::take(const Message& message, TimePoint now) {
     }
     case MessageType::kAskWaits:
       return news_.asks_for_waits = has_news_ = true;
+    case MessageType::kAskWord:
+      if (!message.body.empty()) return false;
+      // A goodbye is a word, behind which nothing is said (beat()).
+      if (!is_leaving_) report(encode(MessageType::kBeat));
+      return true;
     case MessageType::kAskSight: {
       const auto rank = decode_rank(message.body, size());
       if (!rank || *rank == self_) return false;

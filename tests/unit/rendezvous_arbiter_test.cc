@@ -404,9 +404,18 @@ TEST(ControlSession, SaysOfAnArbiterOnItsHostThatItIsStopped) {
   }
 }
 
+TEST(ControlSession, AnswersAQuestionForAWordAtOnce) {
+  const std::vector<Member> members = members_apart(4);
+  RankLines lines;
+  ControlSession session(members, 3, "job", kSilence, lines, kMetAt);
+  session.on_message({MessageType::kAskWord, {}}, kMetAt);
+  EXPECT_THAT(lines.said, ElementsAre(MessageType::kBeat));
+}
+
 TEST(ControlSession, TakesNoWordThatSaysMoreThanItMay) {
   const std::vector<Member> members = members_apart(6);
-  for (const MessageType type : {MessageType::kBeat, MessageType::kPartEnded}) {
+  for (const MessageType type :
+       {MessageType::kBeat, MessageType::kPartEnded, MessageType::kAskWord}) {
     RankLines lines;
     ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
     session.on_message({type, "x"}, kMetAt);
