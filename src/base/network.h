@@ -34,6 +34,7 @@ std::string random_socket_name();
 
 struct ListenOptions {
   int backlog = 1024;
+  bool is_datagram = false;  ///< UDP: it is bound alone, and has no backlog
   /// SO_SNDBUF and SO_RCVBUF, inherited by what is accepted; 0 leaves sizing to the system.
   int send_buffer_bytes = 0;
   int receive_buffer_bytes = 0;
@@ -42,7 +43,7 @@ struct ListenOptions {
 struct ListeningSocket {
   UniqueFd fd;  ///< non-blocking, closed on exec
   bool is_ipv6 = false;
-  std::uint16_t port = 0;  ///< TCP: the one bound
+  std::uint16_t port = 0;  ///< TCP, UDP: the one bound
 };
 
 /// Listens at that address alone. 0, or the errno of the call that failed.

@@ -176,6 +176,12 @@ bool ControlSession::take(const Message& message, TimePoint now) {
       report(encode(SightMessage{*rank, sight_of(*rank)}));
       return true;
     }
+    case MessageType::kAskProbe: {
+      const auto rank = decode_rank(message.body, size());
+      if (!rank || *rank == self_) return false;
+      links_.probe(*rank, now);
+      return true;
+    }
     case MessageType::kShrink: {
       auto word = decode_shrink(message.body, size());
       if (!word || news_.shrink_words.size() == kShrinkWordsMax) return false;
@@ -203,6 +209,10 @@ bool ControlSession::take(const Message& message, TimePoint now) {
 ProcessSight ControlSession::sight_of(Rank rank) const {
   const bool is_here = same_host(member(rank), member(self_));
   return is_here ? links_.sight_of(rank) : ProcessSight::kUnseen;
+}
+
+void ControlSession::on_probed(Rank rank, bool is_reached) {
+  report(encode(ProbedMessage{rank, is_reached}));
 }
 
 void ControlSession::deliver(FailureDecision decision) {

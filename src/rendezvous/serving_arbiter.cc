@@ -169,6 +169,11 @@ Status ServingArbiter::take(Rank from, const Message& message, TimePoint now) {
       witnesses_.on_sight(from, told);
       return {};
     }
+    case MessageType::kProbed: {
+      UNISONO_ASSIGN(const ProbedMessage told, decode_probed(message.body, size_));
+      witnesses_.on_probed(from, told);
+      return {};
+    }
     case MessageType::kBeat:
       if (message.body.empty()) return {};
       return {ErrorCode::kProtocol, "malformed beat message"};
