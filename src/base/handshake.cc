@@ -12,26 +12,23 @@
 // sent back to its maker, or used towards a third rank.
 #include "base/handshake.h"
 
-#include <openssl/core_names.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/kdf.h>
-#include <openssl/params.h>
 #include <openssl/rand.h>
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <type_traits>
 
 #include "base/assert.h"
+#include "base/keyed_mac.h"
 
 namespace unisono {
 namespace {
 
 constexpr std::size_t kJobIdBytesMax = 64;
-constexpr std::size_t kProofBytes = 32;
+constexpr std::size_t kProofBytes = KeyedMac::kBytes;
 constexpr std::size_t kKeyTextMin = 16;
 constexpr char kMagic[8] = {'u', 'n', 'i', 's', 'o', 'n', 'o', '\n'};
 constexpr std::uint16_t kByteOrderMark = 0x0102;
@@ -78,70 +75,6 @@ Hello make_hello(const HandshakeIdentity& identity, Handshake::Role role) {
   hello.job_id_bytes = static_cast<std::uint8_t>(identity.job_id.size());
   std::memcpy(hello.job_id, identity.job_id.data(), identity.job_id.size());
   return hello;
-}
-
-template <auto Free>
-struct Freer {
-  template <typename T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using Kdf = std::unique_ptr<EVP_KDF, Freer<EVP_KDF_free>>;
-using KdfContext = std::unique_ptr<EVP_KDF_CTX, Freer<EVP_KDF_CTX_free>>;
-using Mac = std::unique_ptr<EVP_MAC, Freer<EVP_MAC_free>>;
-using MacContext = std::unique_ptr<EVP_MAC_CTX, Freer<EVP_MAC_CTX_free>>;
-
-// What is derived from the job key.
-struct Secret {
-  std::array<std::uint8_t, 32> bytes{};
-  Secret() = default;
-  Secret(const Secret&) = delete;
-  Secret& operator=(const Secret&) = delete;
-  ~Secret() { OPENSSL_cleanse(bytes.data(), bytes.size()); }
-};
-
-OSSL_PARAM octets(const char* name, const void* data, std::size_t bytes) {
-  return OSSL_PARAM_construct_octet_string(name, const_cast<void*>(data), bytes);
-}
-
-OSSL_PARAM sha256(const char* name) {
-  return OSSL_PARAM_construct_utf8_string(name, const_cast<char*>("SHA256"), 0);
-}
-
-bool derive(const JobKey& key, const std::string& job_id, Secret* out) {
-  static constexpr char kInfo[] = "unisono handshake 1";
-  const Kdf kdf(EVP_KDF_fetch(nullptr, "HKDF", nullptr));
-  if (!kdf) return false;
-  const KdfContext context(EVP_KDF_CTX_new(kdf.get()));
-  const OSSL_PARAM parameters[] = {
-      sha256(OSSL_KDF_PARAM_DIGEST),
-      octets(OSSL_KDF_PARAM_KEY, key.bytes().data(), key.bytes().size()),
-      octets(OSSL_KDF_PARAM_SALT, job_id.data(), job_id.size()),
-      octets(OSSL_KDF_PARAM_INFO, kInfo, sizeof kInfo - 1), OSSL_PARAM_construct_end()};
-  return context &&
-         EVP_KDF_derive(context.get(), out->bytes.data(), out->bytes.size(), parameters) == 1;
-}
-
-bool authenticate(const Secret& secret, std::initializer_list<std::string_view> parts,
-                  std::string* out) {
-  const Mac mac(EVP_MAC_fetch(nullptr, "HMAC", nullptr));
-  if (!mac) return false;
-  const MacContext context(EVP_MAC_CTX_new(mac.get()));
-  const OSSL_PARAM parameters[] = {sha256(OSSL_MAC_PARAM_DIGEST), OSSL_PARAM_construct_end()};
-  if (!context ||
-      EVP_MAC_init(context.get(), secret.bytes.data(), secret.bytes.size(), parameters) != 1) {
-    return false;
-  }
-  for (const std::string_view part : parts) {
-    const auto* data = reinterpret_cast<const unsigned char*>(part.data());
-    if (EVP_MAC_update(context.get(), data, part.size()) != 1) return false;
-  }
-  out->resize(kProofBytes);
-  std::size_t written = 0;
-  return EVP_MAC_final(context.get(), reinterpret_cast<unsigned char*>(out->data()), &written,
-                       out->size()) == 1 &&
-         written == kProofBytes;
 }
 
 std::optional<std::uint8_t> hex_digit(char c) {
@@ -357,15 +290,9 @@ Result<std::string> Handshake::proof(Role of) const {
   const bool own_is_initiator = role_ == Role::kInitiator;
   const std::string_view label =
       of == Role::kInitiator ? "unisono initiator proof" : "unisono acceptor proof";
-  Secret secret;
-  std::string out;
-  const bool made = derive(key_, identity_.job_id, &secret) &&
-                    authenticate(secret,
-                                 {label, own_is_initiator ? own_hello_ : peer_hello_,
-                                  own_is_initiator ? peer_hello_ : own_hello_},
-                                 &out);
-  if (!made) return Status(ErrorCode::kSystem, "OpenSSL offers no HKDF or HMAC with SHA-256");
-  return out;
+  UNISONO_ASSIGN(const KeyedMac mac, KeyedMac::make(key_, identity_.job_id, "unisono handshake 1"));
+  return mac.of({label, own_is_initiator ? own_hello_ : peer_hello_,
+                 own_is_initiator ? peer_hello_ : own_hello_});
 }
 
 const Status& Handshake::fail(Status why) {

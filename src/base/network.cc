@@ -57,19 +57,21 @@ std::uint16_t bound_port(int fd) {
 int listen_in_family(const sockaddr* address, socklen_t bytes, const ListenOptions& options,
                      bool both_families, ListeningSocket* out) {
   const int family = address->sa_family;
-  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int type = options.is_datagram ? SOCK_DGRAM : SOCK_STREAM;
+  UniqueFd fd(::socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return errno;
   const auto set = [&](int level, int name, int value) {
     ::setsockopt(fd.get(), level, name, &value, sizeof value);
   };
-  // So that a job may begin anew on the port of one that has just ended.
-  if (family != AF_UNIX) set(SOL_SOCKET, SO_REUSEADDR, 1);
+  // So that a job may begin anew on the port of one that has just ended. Datagrams may be shared
+  // so.
+  if (family != AF_UNIX && !options.is_datagram) set(SOL_SOCKET, SO_REUSEADDR, 1);
   if (family == AF_INET6) set(IPPROTO_IPV6, IPV6_V6ONLY, both_families ? 0 : 1);
   // Comes before anyone connects: the window is agreed then.
   if (options.send_buffer_bytes > 0) set(SOL_SOCKET, SO_SNDBUF, options.send_buffer_bytes);
   if (options.receive_buffer_bytes > 0) set(SOL_SOCKET, SO_RCVBUF, options.receive_buffer_bytes);
   if (::bind(fd.get(), address, bytes) != 0) return errno;
-  if (::listen(fd.get(), options.backlog) != 0) return errno;
+  if (!options.is_datagram && ::listen(fd.get(), options.backlog) != 0) return errno;
   out->is_ipv6 = family == AF_INET6;
   out->port = family == AF_UNIX ? std::uint16_t{0} : bound_port(fd.get());
   out->fd = std::move(fd);
@@ -165,6 +167,13 @@ void bound_retransmission_pause(int fd) {
   constexpr int kRtoMaxMs = 44;  // TCP_RTO_MAX_MS, which headers before Linux 6.15 lack
   constexpr int kPauseMs = 1000;
   ::setsockopt(fd, IPPROTO_TCP, kRtoMaxMs, &kPauseMs, sizeof kPauseMs);
+}
+
+void hasten_retransmission(int fd, Duration pause) {
+  constexpr int kRtoMinUs = 45;  // TCP_RTO_MIN_US
+  const auto us =
+      static_cast<int>(std::chrono::duration_cast<std::chrono::microseconds>(pause).count());
+  ::setsockopt(fd, IPPROTO_TCP, kRtoMinUs, &us, sizeof us);
 }
 
 std::string source_of(int fd) {

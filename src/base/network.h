@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 
@@ -33,6 +34,7 @@ std::string random_socket_name();
 
 struct ListenOptions {
   int backlog = 1024;
+  bool is_datagram = false;  ///< UDP: it is bound alone, and has no backlog
   /// SO_SNDBUF and SO_RCVBUF, inherited by what is accepted; 0 leaves sizing to the system.
   int send_buffer_bytes = 0;
   int receive_buffer_bytes = 0;
@@ -41,7 +43,7 @@ struct ListenOptions {
 struct ListeningSocket {
   UniqueFd fd;  ///< non-blocking, closed on exec
   bool is_ipv6 = false;
-  std::uint16_t port = 0;  ///< TCP: the one bound
+  std::uint16_t port = 0;  ///< TCP, UDP: the one bound
 };
 
 /// Listens at that address alone. 0, or the errno of the call that failed.
@@ -54,6 +56,9 @@ int listen_everywhere(std::uint16_t port, const ListenOptions& options, Listenin
 /// soon after its network is back, where the kernel can (TCP_RTO_MAX_MS, Linux 6.15). Older ones
 /// wait twice as long after each attempt. The kernel gives the connection up after some 14 s then.
 void bound_retransmission_pause(int fd);
+/// TCP: what is not acknowledged is sent again after `pause` first, or a round trip more, and not
+/// after 200 ms, where the kernel can (TCP_RTO_MIN_US, Linux 6.15).
+void hasten_retransmission(int fd, Duration pause);
 
 /// Who may be behind a connected socket, as far as one can be told from another: an IPv4 address, a
 /// network of 64 bits of IPv6, the process at the other end of a UNIX socket.

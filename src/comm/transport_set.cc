@@ -20,13 +20,12 @@ using algorithms::Link;
 
 namespace {
 
-// A dead link is told as late as a silent rank: after the time in which a death would explain it,
-// and the one in which who polls looks again.
-constexpr Duration kToldAfter = rendezvous::kLinkGraceTime + std::chrono::milliseconds(100);
-
+// All hear of a dead link as soon as of a silent rank. Before, the arbiter waits for a death that
+// explains it, and what ranks and arbiter say to each other takes some time.
 Duration unacknowledged_max(std::chrono::milliseconds silence) {
   const Duration limit = silence;
-  return limit == Duration::zero() ? limit : std::max(limit - kToldAfter, limit / 2);
+  if (limit == Duration::zero()) return limit;
+  return limit - rendezvous::link_grace_time(silence) - limit / 50;
 }
 
 }  // namespace

@@ -44,12 +44,13 @@ Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const RendezvousPoint
                       " ranks needs a place to meet: tcp://host:port, file:///path, or the "
                       "variables that torchrun and 'unisono run' set");
   }
-  std::vector<rendezvous::Listener> standby = rendezvous::open_standby(point, size, &self);
+  rendezvous::ControlConnection::Doors doors{rendezvous::open_standby(point, size, &self),
+                                             rendezvous::open_probe_port(point, size, &self)};
   UNISONO_ASSIGN(auto joined,
                  rendezvous::join_rendezvous(point, {size, self, {}, point.go_on}, deadline));
   client->world_ = std::move(joined.world);
   auto connection = std::make_unique<rendezvous::ControlConnection>(
-      std::move(joined.stream), client->world_, std::move(standby), point.silence);
+      std::move(joined.stream), client->world_, std::move(doors), point.silence);
   UNISONO_TRY(connection->start());
   client->connection_ = std::move(connection);
   return client;

@@ -7,6 +7,7 @@
 #include "base/grace_periods.h"
 #include "base/log.h"
 #include "rendezvous/peer_information.h"
+#include "rendezvous/probe_port.h"
 #include "rendezvous/rank_text.h"
 #include "rendezvous/serving_arbiter.h"
 #include "rendezvous/standby.h"
@@ -209,30 +210,27 @@ void ServingArbiter::judge_silent(const std::vector<Rank>& silent, TimePoint now
     if (!parts.elsewhere.contains(rank)) note_ended(rank);
     const HostKey host = host_of(rank);
     const bool is_whole_host = unheard[host] > 1 && !heard.contains(host);
+    const auto place_of = [this](Rank witness) {
+      return fmt::format("rank {} on host {}", witness, decider_.member(witness).host_name);
+    };
     decider_.condemn(rank,
                      fmt::format("is silent: nothing was heard of it for {} (UNISONO_SILENCE){}",
-                                 duration_text(silence_.limit()), why_silent(rank, is_whole_host)));
+                                 duration_text(silence_.limit()),
+                                 witnesses_.text_on(rank, is_whole_host, place_of)));
   }
-}
-
-std::string ServingArbiter::why_silent(Rank rank, bool is_whole_host) const {
-  const std::string seen = witnesses_.text_on(rank);
-  if (!seen.empty()) return seen;
-  if (is_whole_host) {
-    return ", nor is any other rank of its host: that is down, cannot be reached, or is stopped as "
-           "a whole";
-  }
-  return fmt::format("; {}", sight_text(ProcessSight::kUnseen));
 }
 
 void ServingArbiter::ask_witnesses(const std::vector<Rank>& overdue, TimePoint now) {
   std::vector<Rank> heard;
   if (!overdue.empty()) heard = seated_ranks();
   std::erase_if(heard, [&](Rank rank) { return !hears(rank, now); });
-  const auto questions =
-      witnesses_.ask(overdue, heard, [this](Rank rank) { return host_of(rank); });
-  for (const auto& [witness, rank] : questions)
-    say(witness, encode_rank(MessageType::kAskSight, rank));
+  const Witnesses::Ranks ranks{[this](Rank rank) { return host_of(rank); },
+                               [this](Rank rank) { return has_probe_port(decider_.member(rank)); },
+                               host_key(self())};
+  for (const auto& [witness, rank, look] : witnesses_.ask(overdue, heard, ranks)) {
+    const bool sees = look == Witnesses::Look::kSight;
+    say(witness, encode_rank(sees ? MessageType::kAskSight : MessageType::kAskProbe, rank));
+  }
 }
 
 // Everyone has gone to another arbiter, and nobody takes this one's word for anything. Its own rank

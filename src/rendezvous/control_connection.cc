@@ -19,13 +19,13 @@ bool is_called(const Listener& listener) {
 
 }  // namespace
 
-ControlConnection::ControlConnection(ControlStream joined, const World& world,
-                                     std::vector<Listener> standby,
+ControlConnection::ControlConnection(ControlStream joined, const World& world, Doors doors,
                                      std::chrono::milliseconds silence)
     : world_(world),
       stream_(std::move(joined)),
+      probe_port_(ProbePort::make(std::move(doors.probe), world, silence)),
       session_(world.members, world.rank, world.job_id, silence, *this, Clock::now()),
-      standby_(std::move(standby)) {
+      standby_(std::move(doors.standby)) {
   // Others listened too, because they might have been chosen.
   if (!session_.is_standby()) standby_.clear();
 }
@@ -131,6 +131,7 @@ void ControlConnection::leave() {
   // First, so that the thread never waits for a descriptor that means something else by now.
   remove_from_control_thread(this);
   dial_.reset();
+  probe_port_.reset();
   stream_.close();
   // Those that are on their way to this standby must not take it for dead.
   if (std::any_of(standby_.begin(), standby_.end(), is_called)) stand_by();
@@ -170,15 +171,18 @@ void ControlConnection::list_awaited(std::vector<pollfd>* awaited) {
     awaited->push_back({stream_.fd(), static_cast<short>(events), 0});
   }
   if (dial_) dial_->list_awaited(awaited);
+  if (probe_port_) awaited->push_back({probe_port_->fd(), POLLIN, 0});
 }
 
 TimePoint ControlConnection::next_due() {
   const std::lock_guard lock(mutex_);
-  if (dial_) return std::min(dial_->next_due(), session_.next_due());
-  return session_.is_open() ? session_.next_due() : kNever;
+  if (session_.has_left()) return kNever;
+  const TimePoint due = probe_port_ ? probe_port_->next_due() : kNever;
+  if (dial_) return std::min({due, dial_->next_due(), session_.next_due()});
+  return session_.is_open() ? std::min(due, session_.next_due()) : due;
 }
 
-void ControlConnection::serve(std::span<const pollfd>, TimePoint now) {
+void ControlConnection::serve(std::span<const pollfd> happened, TimePoint now) {
   const std::lock_guard lock(mutex_);
   if (session_.has_left()) return;
   if (std::any_of(standby_.begin(), standby_.end(), is_called)) stand_by();
@@ -186,6 +190,7 @@ void ControlConnection::serve(std::span<const pollfd>, TimePoint now) {
   // First: it may have an answer, by which this rank is awaited there.
   advance_dial(now);
   if (session_.is_connected()) read(now);
+  serve_probes(happened, now);
   session_.look_for_silence(now);
   advance_dial(now);
   session_.beat(now);
@@ -213,6 +218,18 @@ void ControlConnection::advance_dial(TimePoint now) {
     session_.on_dialled(outcome, now);
     // What came along with the answer makes no event of its own.
     if (outcome == DialOutcome::kSeated) read(now);
+  }
+}
+
+// After what the arbiter has said, which may ask for one.
+void ControlConnection::serve_probes(std::span<const pollfd> happened, TimePoint now) {
+  if (!probe_port_) return;
+  const bool has_come = std::any_of(happened.begin(), happened.end(), [this](const pollfd& each) {
+    return each.fd == probe_port_->fd() && each.revents != 0;
+  });
+  if (!has_come && now < probe_port_->next_due()) return;
+  for (const Prober::Outcome& outcome : probe_port_->serve(now)) {
+    session_.on_probed(outcome.rank, outcome.is_reached);
   }
 }
 

@@ -19,6 +19,7 @@
 #include "rendezvous/control_session.h"
 #include "rendezvous/control_stream.h"
 #include "rendezvous/control_thread.h"
+#include "rendezvous/probe_port.h"
 #include "rendezvous/standby_dial.h"
 
 namespace unisono::rendezvous {
@@ -27,9 +28,13 @@ class ControlConnection final : public ArbiterConnection,
                                 public ControlClient,
                                 private ControlLinks {
  public:
-  /// `world` outlives it. `standby`: where this rank listens as one; else empty. `silence`: as
-  /// RendezvousPoint::silence.
-  ControlConnection(ControlStream joined, const World& world, std::vector<Listener> standby,
+  /// What others may come to past the arbiter.
+  struct Doors {
+    std::vector<Listener> standby;  ///< where this rank listens as one; else empty
+    std::optional<Listener> probe;  ///< open_probe_port()
+  };
+  /// `world` outlives it. `silence`: as RendezvousPoint::silence.
+  ControlConnection(ControlStream joined, const World& world, Doors doors,
                     std::chrono::milliseconds silence);
   ~ControlConnection() override;
 
@@ -60,7 +65,7 @@ class ControlConnection final : public ArbiterConnection,
   // ControlClient
   void list_awaited(std::vector<pollfd>* awaited) override;
   TimePoint next_due() override;
-  void serve(std::span<const pollfd>, TimePoint now) override;
+  void serve(std::span<const pollfd> happened, TimePoint now) override;
 
  private:
   // All of these under the mutex.
@@ -74,6 +79,9 @@ class ControlConnection final : public ArbiterConnection,
   ProcessSight sight_of(Rank rank) const override {
     return rendezvous::sight_of(world_.members[static_cast<std::size_t>(rank)]);
   }
+  void probe(Rank rank, TimePoint now) override {
+    if (probe_port_) probe_port_->probe(rank, now);
+  }
   void move() override;
 
   /// Calls `saying`, which tells the session something, and lets others see what came of it.
@@ -81,6 +89,7 @@ class ControlConnection final : public ArbiterConnection,
   void say(Saying&& saying);
   void read(TimePoint now);
   void advance_dial(TimePoint now);
+  void serve_probes(std::span<const pollfd> happened, TimePoint now);
   void stand_by();
   void publish();
   /// False: it has waited in vain.
@@ -95,6 +104,7 @@ class ControlConnection final : public ArbiterConnection,
   std::condition_variable published_;  // what the session has come to
   ControlStream stream_;
   std::optional<StandbyDial> dial_;
+  std::optional<ProbePort> probe_port_;
   ControlSession session_;
   std::vector<Listener> standby_;        // until somebody comes
   ArbiterLoop* standby_loop_ = nullptr;  // from then on

@@ -165,10 +165,21 @@ bool ControlSession::take(const Message& message, TimePoint now) {
     }
     case MessageType::kAskWaits:
       return news_.asks_for_waits = has_news_ = true;
+    case MessageType::kAskWord:
+      if (!message.body.empty()) return false;
+      // A goodbye is a word, behind which nothing is said (beat()).
+      if (!is_leaving_) report(encode(MessageType::kBeat));
+      return true;
     case MessageType::kAskSight: {
       const auto rank = decode_rank(message.body, size());
       if (!rank || *rank == self_) return false;
       report(encode(SightMessage{*rank, sight_of(*rank)}));
+      return true;
+    }
+    case MessageType::kAskProbe: {
+      const auto rank = decode_rank(message.body, size());
+      if (!rank || *rank == self_) return false;
+      links_.probe(*rank, now);
       return true;
     }
     case MessageType::kShrink: {
@@ -198,6 +209,10 @@ bool ControlSession::take(const Message& message, TimePoint now) {
 ProcessSight ControlSession::sight_of(Rank rank) const {
   const bool is_here = same_host(member(rank), member(self_));
   return is_here ? links_.sight_of(rank) : ProcessSight::kUnseen;
+}
+
+void ControlSession::on_probed(Rank rank, bool is_reached) {
+  report(encode(ProbedMessage{rank, is_reached}));
 }
 
 void ControlSession::deliver(FailureDecision decision) {

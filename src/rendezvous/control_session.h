@@ -43,6 +43,9 @@ class ControlLinks {
   virtual void give_up() = 0;
   /// What can be seen of the process of a rank on the same host.
   virtual ProcessSight sight_of(Rank rank) const = 0;
+  /// Asks the process of a rank over the network, past the arbiter. ControlSession::on_probed() is
+  /// told how that ends, but not from within this call; never where it cannot be asked.
+  virtual void probe(Rank rank, TimePoint now) = 0;
   /// The standby's connection is the arbiter's from now on; closes the one before.
   virtual void move() = 0;
 };
@@ -81,6 +84,7 @@ class ControlSession {
   void on_closed(TimePoint now, bool is_end = true);
 
   void on_dialled(DialOutcome outcome, TimePoint now);
+  void on_probed(Rank rank, bool is_reached);
   /// Before what has happened, whenever its owner wakes.
   void on_wake(TimePoint now) { silence_.on_wake(now); }
   /// After it; of a standby that is told a goodbye, too.

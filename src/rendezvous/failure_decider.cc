@@ -35,8 +35,11 @@ bool DecisionLedger::admit(const FailureDecision& decision) {
   return communicators_.insert(decision.communicator).second;
 }
 
-FailureDecider::FailureDecider(std::vector<Member> members)
-    : members_(std::move(members)), presence_(members_.size(), Presence::kHere) {}
+FailureDecider::FailureDecider(std::vector<Member> members, std::chrono::milliseconds silence)
+    : members_(std::move(members)),
+      link_grace_(link_grace_time(silence)),
+      after_word_(after_word_time(silence)),
+      presence_(members_.size(), Presence::kHere) {}
 
 void FailureDecider::on_goodbye(Rank rank) {
   if (presence(rank) != Presence::kHere) return;
@@ -220,7 +223,7 @@ void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& mess
   }
   broken_with_[reporter].insert(peer);
   broken_with_[peer].insert(reporter);
-  const TimePoint earliest = now + kLinkGraceTime;
+  const TimePoint earliest = now + link_grace_;
   const bool awaits = awaits_word && !is_nonsense(message.code);
   BrokenLink reported{.earliest = earliest,
                       .due = awaits ? now + kLinkWordTime : earliest,
@@ -229,7 +232,9 @@ void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& mess
                       .reason = message.reason,
                       .code = message.code};
   const auto [known, is_new] = links_.try_emplace(std::minmax(reporter, peer), reported);
-  if (is_new && awaits) awaited_words_.insert(peer);
+  if (is_new && awaits && awaited_words_.insert(peer).second) {
+    decided_.push_back({peer, {}, MessageType::kAskWord});
+  }
   // Who was sent nonsense hangs up, and the sender may be the first to complain of that.
   if (!is_new && is_nonsense(reported.code) && !is_nonsense(known->second.code)) {
     reported.due = known->second.earliest;
@@ -240,7 +245,8 @@ void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& mess
 void FailureDecider::on_heard(Rank rank, TimePoint now) {
   if (awaited_words_.erase(rank) == 0) return;
   for (auto& [pair, link] : links_) {
-    if (link.peer == rank) link.due = std::min(link.due, std::max(link.earliest, now + kAfterWord));
+    if (link.peer == rank)
+      link.due = std::min(link.due, std::max(link.earliest, now + after_word_));
   }
 }
 

@@ -3,6 +3,8 @@
 // so that every decision can be tested without waiting. The arbiter's loop owns it.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <deque>
 #include <map>
 #include <set>
@@ -21,12 +23,20 @@ namespace unisono::rendezvous {
 /// How long the reports of other ranks are awaited before a timeout is judged, and what those say
 /// that are asked what they wait in.
 inline constexpr Duration kGatherTime = std::chrono::milliseconds(250);
-/// How long a broken link may wait for the death that explains it.
+/// How long a broken link may wait for the death that explains it: a twentieth of `silence`
+/// (RendezvousPoint::silence), so that a link that is dead is told as soon as a rank that is silent
+/// (transport_set.cc), and no longer than `kLinkGraceTime`, which it is too where that is 0.
 inline constexpr Duration kLinkGraceTime = std::chrono::milliseconds(300);
-/// How long it may wait for a word of its other end, which is late where the network was down, and
-/// then for what was said behind that word.
+constexpr Duration link_grace_time(std::chrono::milliseconds silence) {
+  if (silence.count() == 0) return kLinkGraceTime;
+  return std::min<Duration>(kLinkGraceTime, Duration(silence) / 20);
+}
+/// How long it may wait for a word of its other end, which is asked for one, and whose word is late
+/// where the network was down; and then, in that grace, for what was said behind it.
 inline constexpr Duration kLinkWordTime = std::chrono::seconds(1);
-inline constexpr Duration kAfterWord = std::chrono::milliseconds(100);
+constexpr Duration after_word_time(std::chrono::milliseconds silence) {
+  return link_grace_time(silence) * 2 / 3;
+}
 /// How long the calls of ranks that are busy elsewhere are awaited before differing ones are
 /// judged.
 inline constexpr Duration kCallsTime = std::chrono::milliseconds(800);
@@ -54,11 +64,12 @@ class FailureDecider {
   struct Outgoing {
     Rank target = -1;  ///< -1: all
     FailureDecision decision;
-    /// kDecision, or a question: kAskCalls for the calls of its communicator, kAskWaits.
+    /// kDecision, or a question: kAskCalls for the calls of its communicator, kAskWaits, kAskWord.
     MessageType type = MessageType::kDecision;
   };
 
-  explicit FailureDecider(std::vector<Member> members);
+  /// `silence`: as RendezvousPoint::silence.
+  explicit FailureDecider(std::vector<Member> members, std::chrono::milliseconds silence = {});
 
   /// What a rank knows that had another arbiter before, so that all are told the same.
   void learn(const RejoinMessage& told);
@@ -155,6 +166,7 @@ class FailureDecider {
   Presence presence(Rank rank) const { return presence_[static_cast<std::size_t>(rank)]; }
 
   std::vector<Member> members_;
+  const Duration link_grace_, after_word_;
   std::vector<Presence> presence_;
   std::set<Rank> awaited_, overdue_;
   // What each rank has said, one report for each operation, the oldest first. A rank may wait in

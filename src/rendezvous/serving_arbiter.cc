@@ -25,7 +25,8 @@ std::string bytes_of(const FailureDecider::Outgoing& outgoing) {
     case MessageType::kAskCalls:
       return encode_question(outgoing.decision.communicator);
     case MessageType::kAskWaits:
-      return encode(MessageType::kAskWaits);
+    case MessageType::kAskWord:
+      return encode(outgoing.type);
     default:
       return encode(MessageType::kDecision, outgoing.decision);
   }
@@ -48,7 +49,7 @@ ServingArbiter::ServingArbiter(std::vector<Member> members, const Options& optio
       links_(links),
       phase_(options.is_standbys ? Phase::kStandingBy : Phase::kServing),
       standbys_(choose_standbys(members)),
-      decider_(std::move(members)),
+      decider_(std::move(members), options.silence),
       shrinks_(size_, holder_number(standbys_, options.self), this),
       silence_(options.silence, now) {
   if (options.is_standbys) succession_.emplace(options.self, size_);
@@ -166,6 +167,11 @@ Status ServingArbiter::take(Rank from, const Message& message, TimePoint now) {
     case MessageType::kSight: {
       UNISONO_ASSIGN(const SightMessage told, decode_sight(message.body, size_));
       witnesses_.on_sight(from, told);
+      return {};
+    }
+    case MessageType::kProbed: {
+      UNISONO_ASSIGN(const ProbedMessage told, decode_probed(message.body, size_));
+      witnesses_.on_probed(from, told);
       return {};
     }
     case MessageType::kBeat:

@@ -77,12 +77,12 @@ bool names_one_address(const std::string& host) {
 }
 
 // Tries IPv6 first where `list` holds both.
-int listen_at_any(const AddressList& list, ListeningSocket* socket) {
+int listen_at_any(const AddressList& list, const ListenOptions& options, ListeningSocket* socket) {
   int error = EADDRNOTAVAIL;
   for (const int family : {AF_INET6, AF_INET}) {
     for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
       if (at->ai_family != family) continue;
-      error = listen_at(at->ai_addr, at->ai_addrlen, kListenOptions, socket);
+      error = listen_at(at->ai_addr, at->ai_addrlen, options, socket);
       // A port that is taken in one family must not be dodged by way of the other.
       if (error == 0 || error == EADDRINUSE) return error;
     }
@@ -101,6 +101,39 @@ int listen_guarded(Listen&& listen, Listener* listener) {
   listener->is_ipv6 = socket.is_ipv6;
   listener->port = socket.port;
   return 0;
+}
+
+Result<Listener> listen_at_host(const std::string& host, std::uint16_t port,
+                                const std::string& interface_address,
+                                const ListenOptions& options) {
+  Listener listener;
+  listener.needs_proof = true;
+  int error = EADDRNOTAVAIL;
+  AddressList list(nullptr, &::freeaddrinfo);
+  const auto listen = [&](ListeningSocket* socket) { return listen_at_any(list, options, socket); };
+  if (names_one_address(host)) {
+    UNISONO_ASSIGN(list, resolve(host, port, AI_PASSIVE));
+    error = listen_guarded(listen, &listener);
+  }
+  // A name that is no address of this host (or one translated on the way here) still leads here.
+  if (error == EADDRNOTAVAIL && !interface_address.empty()) {
+    UNISONO_ASSIGN(list, resolve(interface_address, port, AI_PASSIVE));
+    error = listen_guarded(listen, &listener);
+    if (error == EADDRNOTAVAIL) {
+      return Status(
+          ErrorCode::kInvalidArgument,
+          fmt::format("'{}' is no address of this host (UNISONO_INTERFACE)", interface_address));
+    }
+  } else if (error == EADDRNOTAVAIL) {
+    const auto listen_anywhere = [&](ListeningSocket* socket) {
+      return listen_everywhere(port, options, socket);
+    };
+    error = listen_guarded(listen_anywhere, &listener);
+  }
+  if (error == 0) return listener;
+  const std::string where =
+      options.is_datagram ? "udp " + address_text(host, port) : tcp_text(host, port);
+  return failed(fmt::format("cannot listen at {}", where), error);
 }
 
 GuardedFd make_socket(int family) {
@@ -135,32 +168,11 @@ Result<Listener> listen_unix(const std::string& name) {
 
 Result<Listener> listen_tcp(const std::string& host, std::uint16_t port,
                             const std::string& interface_address) {
-  Listener listener;
-  listener.needs_proof = true;
-  int error = EADDRNOTAVAIL;
-  AddressList list(nullptr, &::freeaddrinfo);
-  const auto listen = [&](ListeningSocket* socket) { return listen_at_any(list, socket); };
-  if (names_one_address(host)) {
-    UNISONO_ASSIGN(list, resolve(host, port, AI_PASSIVE));
-    error = listen_guarded(listen, &listener);
-  }
-  // A name that is no address of this host (or one translated on the way here) still leads here.
-  if (error == EADDRNOTAVAIL && !interface_address.empty()) {
-    UNISONO_ASSIGN(list, resolve(interface_address, port, AI_PASSIVE));
-    error = listen_guarded(listen, &listener);
-    if (error == EADDRNOTAVAIL) {
-      return Status(
-          ErrorCode::kInvalidArgument,
-          fmt::format("'{}' is no address of this host (UNISONO_INTERFACE)", interface_address));
-    }
-  } else if (error == EADDRNOTAVAIL) {
-    const auto listen_anywhere = [&](ListeningSocket* socket) {
-      return listen_everywhere(port, kListenOptions, socket);
-    };
-    error = listen_guarded(listen_anywhere, &listener);
-  }
-  if (error != 0) return failed(fmt::format("cannot listen at {}", tcp_text(host, port)), error);
-  return listener;
+  return listen_at_host(host, port, interface_address, kListenOptions);
+}
+
+Result<Listener> bind_udp(const std::string& host, const std::string& interface_address) {
+  return listen_at_host(host, 0, interface_address, {.is_datagram = true});
 }
 
 Result<GuardedFd> connect_unix(const std::string& name, TimePoint deadline) {

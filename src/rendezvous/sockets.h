@@ -1,5 +1,5 @@
-// The few socket calls the rendezvous needs: abstract UNIX and TCP, listening and connecting, all
-// non-blocking and close-on-exec. Errors carry the address and the system's words.
+// The few socket calls the rendezvous needs: abstract UNIX and TCP, listening and connecting, and
+// UDP, all non-blocking and close-on-exec. Errors carry the address and the system's words.
 //
 // Thread rule: any thread.
 #pragma once
@@ -20,7 +20,7 @@ struct Listener {
   bool is_unix = false;
   bool needs_proof = false;  ///< of the job key; a UNIX socket knows the user already
   bool is_ipv6 = false;
-  std::uint16_t port = 0;  ///< TCP: the one bound
+  std::uint16_t port = 0;  ///< TCP, UDP: the one bound
 };
 
 /// "tcp 10.0.0.1:29501" or "UNIX socket @unisono-...".
@@ -34,6 +34,9 @@ Result<Listener> listen_unix(const std::string& name);
 /// own name often means 127.0.1.1 on itself.
 Result<Listener> listen_tcp(const std::string& host, std::uint16_t port,
                             const std::string& interface_address = "");
+
+/// A UDP socket at any port, bound as listen_tcp() binds.
+Result<Listener> bind_udp(const std::string& host, const std::string& interface_address);
 
 /// A connected socket, or kRendezvous with the reason. Refuses a listener of another user. Waits
 /// until `deadline` where too many wait to be accepted.

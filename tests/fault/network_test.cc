@@ -1,25 +1,25 @@
 // Hosts that lose a network: two network namespaces stand for hosts, with a network for the ranks'
 // meeting and the arbiter and one for data between them. Whoever lives hears which rank's links
 // broke, and not that it died. Needs root and iproute2, and is skipped without.
-// Nobody here is in a hurry: ranks pause between sums, and have time to start on a busy machine.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/unique_fd.h"
+#include "tests/fault/network_host.h"
 #include "tests/fault/role_report.h"
 #include "tests/support/child_process.h"
 #include "unisono/unisono.hpp"
@@ -31,44 +31,35 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr Duration kNetworkPatience = std::chrono::seconds(60);
-constexpr Duration kPauseOfSums = std::chrono::milliseconds(5);
 constexpr Duration kOutage = std::chrono::seconds(2);
+// The last line of who has failed: when it heard of that, in milliseconds of the one clock here.
+constexpr const char* kHeardAt = "heard at ";
 
 // ---- Roles ---------------------------------------------------------------------------------
-
-void say(const char* what) {
-  std::printf("%s\n", what);
-  std::fflush(stdout);
-}
-
-bool enter_network() {
-  const UniqueFd host(::open(std::getenv("TEST_NETWORK"), O_RDONLY | O_CLOEXEC));
-  return host && ::setns(host.get(), CLONE_NEWNET) == 0;
-}
-
-// A host: a network namespace that lives as long as this process.
-int be_network() {
-  const bool alone = ::unshare(CLONE_NEWNET) == 0;
-  say(alone ? "network" : "not allowed");
-  while (alone) ::pause();
-  return 1;
-}
 
 // Sums until it hears why that is over.
 int sum_in_network() {
   if (!enter_network()) return 1;
+  TimePoint heard;
   try {
     Communicator comm = init();
     std::vector<int> data(50'000, 1);
-    for (bool told = false;; told = true) {
-      comm.all_reduce(data, ops::sum);
-      std::this_thread::sleep_for(kPauseOfSums);
-      if (!told) say("ready");
+    try {
+      for (bool told = false;; told = true) {
+        comm.all_reduce(data, ops::sum);
+        std::this_thread::sleep_for(kPauseOfSums);
+        if (!told) say("ready");
+      }
+    } catch (const Error&) {
+      heard = Clock::now();
+      throw;
     }
   } catch (const Error& error) {
     std::printf("rank at fault: %d\n", error.rank());
-    return report(error);
+    const int status = report(error);
+    std::printf("%s%lld\n", kHeardAt,
+                static_cast<long long>(heard.time_since_epoch() / std::chrono::milliseconds(1)));
+    return status;
   }
 }
 
@@ -108,7 +99,7 @@ int go_on_in_network() {
     Communicator left = comm.shrink();
     std::vector<int> ones(1000, 1);
     left.all_reduce(ones, ops::sum);
-    say(("went on as " + std::to_string(ones[0])).c_str());
+    say("went on as " + std::to_string(ones[0]));
     return 0;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPartitioned) return report(error);
@@ -117,37 +108,16 @@ int go_on_in_network() {
   try {
     comm.all_reduce(data, ops::sum);
   } catch (const Error& error) {
-    say(("later calls: " + std::string(name_of(error.code()))).c_str());
+    say("later calls: " + std::string(name_of(error.code())));
   }
   return 0;
 }
 
 const RoleEntry go_on_entry("go_on_in_network", &go_on_in_network);
-const RoleEntry network_entry("be_network", &be_network);
 const RoleEntry sum_entry("sum_in_network", &sum_in_network);
 const RoleEntry sum_on_entry("sum_on_in_network", &sum_on_in_network);
 
 // ---- Hosts and their job -------------------------------------------------------------------
-
-bool succeeds(const std::string& command) {
-  return std::system((command + " > /dev/null 2>&1").c_str()) == 0;
-}
-
-class Host {
- public:
-  Host() : process_("be_network", {}), is_made_(process_.prints("network", kNetworkPatience)) {}
-  bool is_made() const { return is_made_; }
-  pid_t pid() const { return process_.pid(); }
-  std::string path() const { return "/proc/" + std::to_string(pid()) + "/ns/net"; }
-  /// `ip` with these arguments, there; whether it succeeded.
-  bool ip(const std::string& arguments) const {
-    return succeeds("nsenter --net=" + path() + " ip " + arguments);
-  }
-
- private:
-  ChildProcess process_;
-  bool is_made_;
-};
 
 // See bound_retransmission_pause().
 bool has_short_pauses() {
@@ -157,18 +127,9 @@ bool has_short_pauses() {
   return ::getsockopt(socket.get(), IPPROTO_TCP, 44, &pause, &bytes) == 0;
 }
 
-// Empty: nothing.
-std::string what_hosts_lack() {
-  if (::geteuid() != 0) return "root";
-  if (!succeeds("ip -V")) return "ip (package iproute2)";
-  if (!succeeds("nsenter -V")) return "nsenter (package util-linux)";
-  if (!Host().is_made()) return "leave to make a network namespace (unshare)";
-  return "";
-}
-
 /// Two hosts, 10.77.0.0/24 (control) and 10.77.1.0/24 (data) between them.
 struct Hosts {
-  Host first, second;
+  NetworkHost first, second;
 
   void connect() const {
     ASSERT_TRUE(first.is_made() && second.is_made());
@@ -178,7 +139,7 @@ struct Hosts {
       const std::string name = names[i], network = "10.77." + std::to_string(i) + ".";
       EXPECT_TRUE(first.ip("link add " + name + " type veth peer name " + name + " netns " +
                            std::to_string(second.pid())));
-      const Host* const hosts[] = {&first, &second};
+      const NetworkHost* const hosts[] = {&first, &second};
       for (int host = 0; host < 2; ++host) {
         EXPECT_TRUE(
             hosts[host]->ip("addr add " + network + std::to_string(host + 1) + "/24 dev " + name));
@@ -192,7 +153,7 @@ struct Hosts {
 struct Split {
   int ranks = 3;
   int on_first = 2;
-  const char* silence = "3s";
+  std::string silence = "3s";
 };
 
 /// What is done to the second host.
@@ -221,7 +182,7 @@ class LossJob {
                      "LOCAL_WORLD_SIZE=" + std::to_string(local_size),
                      "UNISONO_RENDEZVOUS=tcp://10.77.0.1:4411", "UNISONO_TIMEOUT=50s",
                      "UNISONO_JOB_KEY=a key of two hosts, known to all",
-                     std::string("UNISONO_SILENCE=") + split_.silence,
+                     "UNISONO_SILENCE=" + split_.silence,
                      "UNISONO_INTERFACE=" + network + (is_second ? "2" : "1")});
     }
     for (ChildProcess& rank : ranks_) {
@@ -229,7 +190,10 @@ class LossJob {
     }
   }
 
-  void lose() const { apply(loss_); }
+  void lose() {
+    apply(loss_);
+    lost_ = Clock::now();
+  }
   void apply(const Loss& loss) const {
     for (const std::string& command : loss.commands) {
       EXPECT_TRUE(hosts_.second.ip(command)) << command;
@@ -284,13 +248,14 @@ class LossJob {
     } else {
       expect_silence();
     }
+    show_times();
   }
 
  private:
   // Which end of one link it was nobody can know; but all say the same.
   void expect_broken_link() {
     for (ChildProcess& rank : ranks_) {
-      EXPECT_EQ(rank.output(), ranks_[0].output());
+      EXPECT_EQ(words_of(rank), words_of(ranks_[0]));
       EXPECT_THAT(rank.output(), AllOf(HasSubstr("link"), HasSubstr("rank 2 (host")));
     }
   }
@@ -303,12 +268,36 @@ class LossJob {
     }
   }
 
+  static std::string words_of(const ChildProcess& rank) {
+    return rank.output().substr(0, rank.output().rfind(kHeardAt));
+  }
+  /// For people (docs/reliability.md): how long after the loss each rank heard of it.
+  void show_times() const {
+    std::printf("%s, UNISONO_SILENCE=%s:", loss_.name, split_.silence.c_str());
+    for (const ChildProcess& rank : ranks_) {
+      const std::string& said = rank.output();
+      const std::size_t at = said.rfind(kHeardAt);
+      const std::chrono::milliseconds heard(
+          at == std::string::npos ? 0 : std::atoll(said.c_str() + at + std::strlen(kHeardAt)));
+      std::printf(" %.2f s",
+                  std::chrono::duration<double>(heard - lost_.time_since_epoch()).count());
+    }
+    std::printf("\n");
+  }
+
   const Loss& loss_;
   const char* const role_;
   const Split split_;
+  TimePoint lost_{};
   Hosts hosts_;
   std::vector<ChildProcess> ranks_;
 };
+
+// Another one for figures (docs/reliability.md).
+std::string silence_or(const char* usual) {
+  const char* const chosen = std::getenv("TEST_SILENCE");
+  return chosen != nullptr ? chosen : usual;
+}
 
 // All at once, since each waits for seconds: a rank that is not heard, and a link of which nothing
 // is acknowledged, are lost after UNISONO_SILENCE.
@@ -324,8 +313,11 @@ TEST(LostNetwork, IsToldToAllByTheRankThatLostItsLinks) {
       {"data dropped", {"route add blackhole 10.77.1.1/32"}, true},
       {"all links down", {"link set data down", "link set control down"}, false},
   };
+  const Split split{.silence = silence_or("3s")};
   std::vector<std::unique_ptr<LossJob>> jobs;
-  for (const Loss& loss : losses) jobs.push_back(std::make_unique<LossJob>(loss));
+  for (const Loss& loss : losses) {
+    jobs.push_back(std::make_unique<LossJob>(loss, "sum_in_network", split));
+  }
   for (const auto& job : jobs) job->start();
   for (const auto& job : jobs) job->lose();
   for (const auto& job : jobs) job->judge();
@@ -339,7 +331,7 @@ TEST(LostNetwork, ThatIsSoonBackCostsNoFailure) {
   const Loss down{"all links down", {"link set data down", "link set control down"}, false};
   const Loss up{"all links up again", {"link set data up", "link set control up"}, false};
   // Longer than the outage by more than a busy machine takes to wake a rank.
-  LossJob job(down, "sum_on_in_network", {.silence = "6s"});
+  LossJob job(down, "sum_on_in_network", {.silence = silence_or("6s")});
   job.start();
   job.lose();
   std::this_thread::sleep_for(kOutage);

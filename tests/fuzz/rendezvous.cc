@@ -9,6 +9,7 @@
 #include "rendezvous/control_messages.h"
 #include "rendezvous/control_stream.h"
 #include "rendezvous/introduction.h"
+#include "rendezvous/probe.h"
 #include "rendezvous/rejoin_message.h"
 #include "rendezvous/rendezvous_point.h"
 #include "rendezvous/shrink_message.h"
@@ -154,7 +155,14 @@ void check_body(MessageType type, std::string_view body, int size) {
         require(body_of(encode(*told)) == body, "another sight");
       }
       return;
+    case MessageType::kProbed:
+      if (const auto told = decode_probed(body, size)) {
+        require(told->rank >= 0 && told->rank < size, "a probe of no rank");
+        require(body_of(encode(*told)) == body, "another probe");
+      }
+      return;
     case MessageType::kAskSight:
+    case MessageType::kAskProbe:
     case MessageType::kDeparted:
       if (const auto rank = decode_rank(body, size)) {
         require(body_of(encode_rank(MessageType::kDeparted, *rank)) == body, "another rank");
@@ -229,7 +237,7 @@ std::vector<std::string> messages() {
                      {{ErrorCode::kRankFailed, 0, kEveryCommunicator, 0, "rank 0 died"}}},
                     4),
       encode_rank(MessageType::kDeparted, 3), encode_rank(MessageType::kAskSight, 3),
-      encode(SightMessage{3, ProcessSight::kStopped}),
+      encode(SightMessage{3, ProcessSight::kStopped}), encode(ProbedMessage{3, true}),
       encode_deposed({1, std::chrono::milliseconds(600)})};
 }
 
@@ -237,6 +245,41 @@ std::vector<Bytes> messages_corpus() {
   std::vector<Bytes> inputs;
   for (const std::string& message : messages()) {
     inputs.push_back(bytes_of(std::uint8_t{3}) + to_bytes(message.substr(kHeadBytes - 1)));
+  }
+  return inputs;
+}
+
+// ---- Probes -------------------------------------------------------------------------------------
+
+// The input changes a probe that the job has sent, by pairs of bytes (place, what to combine it
+// with), or stands for one.
+void fuzz_probe(std::span<const std::byte> input) {
+  Input in(input);
+  const auto codec = ProbeCodec::make(*JobKey::from_text("the key of this job"), "job");
+  require(codec.has_value(), "no codec");
+  const Probe sent{in.byte() % 2 == 0 ? Probe::Kind::kQuestion : Probe::Kind::kAnswer,
+                   in.number<Rank>(), in.number<Rank>(), ProbeNonce{1, 2, 3}};
+  const std::string honest = codec->encode(sent);
+  require(honest.size() == kProbeBytes, "a probe of another size");
+  require(codec->decode(honest) == sent, "another probe");
+  const std::string_view rest = in.text();
+  require(!codec->decode(rest), "a stranger's datagram is taken");
+  std::string changed = honest;
+  for (std::size_t i = 0; i + 1 < rest.size(); i += 2) {
+    char& byte = changed[static_cast<unsigned char>(rest[i]) % changed.size()];
+    byte = static_cast<char>(byte ^ rest[i + 1]);
+  }
+  require(codec->decode(changed).has_value() == (changed == honest), "a changed probe is taken");
+}
+
+std::vector<Bytes> probe_corpus() {
+  const auto codec = ProbeCodec::make(JobKey::random(), "job");
+  const Bytes head = bytes_of(std::uint8_t{1}) + bytes_of(Rank{3}) + bytes_of(Rank{5});
+  std::vector<Bytes> inputs = {
+      {}, head, head + to_bytes(codec->encode({Probe::Kind::kQuestion, 3, 5, random_nonce()}))};
+  // Magic, version, kind, ranks, nonce, proof.
+  for (const int place : {0, 8, 10, 12, 16, 20, 36, 67}) {
+    inputs.push_back(head + bytes_of(static_cast<std::uint8_t>(place)) + Bytes{std::byte{1}});
   }
   return inputs;
 }
@@ -466,6 +509,7 @@ void add_rendezvous(Targets* targets) {
   targets->push_back({"control_stream", fuzz_control_stream, stream_corpus, 300});
   targets->push_back({"introduction", fuzz_introduction, introduction_corpus, 500});
   targets->push_back({"authentication", fuzz_authentication, authentication_corpus, 300});
+  targets->push_back({"probe", fuzz_probe, probe_corpus, 2000});
   targets->push_back({"contact", fuzz_contact, contact_corpus, 5000});
   targets->push_back({"rendezvous_point", fuzz_rendezvous_point, rendezvous_point_corpus, 5000});
 }

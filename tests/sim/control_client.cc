@@ -15,6 +15,7 @@ ControlClient::ControlClient(const std::vector<Member>& members, Rank self, int 
       connection_(connection),
       network_(std::move(network)),
       schedule_(schedule),
+      prober_(silence),
       session_(members, self, "sim", silence, *this, now()) {}
 
 void ControlClient::report_lasting(std::string bytes) {
@@ -71,11 +72,31 @@ void ControlClient::on_closed(int connection) {
   advance_dial();
 }
 
+void ControlClient::on_probe_answer(Rank from, const ProbeNonce& nonce) {
+  prober_.on_answer(from, nonce);
+  serve_probes();
+}
+
+void ControlClient::probe(Rank rank, TimePoint now) {
+  ProbeNonce nonce{};
+  nonce[0] = ++probes_;
+  prober_.begin(rank, nonce, now);
+}
+
+void ControlClient::serve_probes() {
+  if (session_.has_left()) return;
+  for (const auto& [rank, nonce] : prober_.take_questions(now())) network_.probe(rank, nonce);
+  for (const auto& [rank, is_reached] : prober_.take_outcomes(now())) {
+    session_.on_probed(rank, is_reached);
+  }
+}
+
 void ControlClient::on_wake() {
   if (session_.is_lost()) return;
   if (now() >= gone_at_) close_if_left();
   if (session_.has_left()) return;
   session_.on_wake(now());
+  serve_probes();
   session_.look_for_silence(now());
   advance_dial();
   session_.beat(now());
@@ -83,8 +104,8 @@ void ControlClient::on_wake() {
 
 TimePoint ControlClient::next_due() const {
   if (session_.is_lost()) return kNever;
-  if (!dial_) return std::min(session_.next_due(), gone_at_);
-  return std::min({dial_->attempt.next_due(), session_.next_due(), gone_at_});
+  const TimePoint due = std::min({prober_.next_due(), session_.next_due(), gone_at_});
+  return dial_ ? std::min(due, dial_->attempt.next_due()) : due;
 }
 
 // ---- Attempts to come to a standby --------------------------------------------------------------

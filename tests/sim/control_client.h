@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rendezvous/control_session.h"
+#include "rendezvous/prober.h"
 #include "rendezvous/standby_attempt.h"
 #include "tests/sim/schedule.h"
 
@@ -25,6 +26,8 @@ struct ControlNetwork {
   std::function<void(int connection)> close;
   /// What can be seen of the process of a rank on the same host.
   std::function<rendezvous::ProcessSight(Rank)> sight_of;
+  /// A datagram to that rank, which ControlClient::on_probe_answer() may hear of.
+  std::function<void(Rank to, const rendezvous::ProbeNonce&)> probe;
 };
 
 class ControlClient final : public rendezvous::ArbiterConnection, private rendezvous::ControlLinks {
@@ -59,6 +62,7 @@ class ControlClient final : public rendezvous::ArbiterConnection, private rendez
 
   void on_message(int connection, std::string_view bytes);
   void on_closed(int connection);
+  void on_probe_answer(Rank from, const rendezvous::ProbeNonce& nonce);
   void on_wake();
   TimePoint next_due() const;
 
@@ -92,9 +96,11 @@ class ControlClient final : public rendezvous::ArbiterConnection, private rendez
   void dial(Rank standby, const rendezvous::RejoinMessage& greeting, TimePoint now) override;
   void give_up() override;
   rendezvous::ProcessSight sight_of(Rank rank) const override { return network_.sight_of(rank); }
+  void probe(Rank rank, TimePoint now) override;
   void move() override;
 
   void close_if_left();
+  void serve_probes();
   /// Goes on with attempts, and tells the session how they have ended.
   void advance_dial();
   TimePoint now() const { return schedule_.now(); }
@@ -106,6 +112,8 @@ class ControlClient final : public rendezvous::ArbiterConnection, private rendez
   std::optional<Dial> dial_;
   TimePoint gone_at_ = kNever;   // or tells the standbys
   bool tells_standbys_ = false;  // that it has left
+  rendezvous::Prober prober_;
+  std::uint8_t probes_ = 0;  // so many it has begun
   rendezvous::ControlSession session_;
 };
 

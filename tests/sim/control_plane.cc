@@ -22,8 +22,9 @@ ControlPlane::ControlPlane(Options options, Schedule& schedule)
     member.rank = rank;
     member.host = member.host_name = fmt::format("host{}", options_.host_of(rank));
     member.pid = 1000 + rank;
+    member.addresses = "probe-udp 1 10.0.0.1\n";
     if (rendezvous::may_be_standby(rank, rank % kRanksOfHost, kRanksOfHost)) {
-      member.addresses = fmt::format("standby-unix {}\n", rank);
+      member.addresses += fmt::format("standby-unix {}\n", rank);
     }
   }
   standbys_ = rendezvous::choose_standbys(members_);
@@ -33,13 +34,16 @@ ControlPlane::ControlPlane(Options options, Schedule& schedule)
     const int connection = connect(rank, 0);
     auto client = std::make_unique<ControlClient>(
         members_, rank, connection, options_.silence,
-        ControlNetwork{.dial =
-                           [this, rank](Rank standby, rendezvous::RejoinMessage greeting) {
-                             return dial(rank, standby, std::move(greeting));
-                           },
-                       .send = [this](int to, std::string bytes) { up(to, std::move(bytes)); },
-                       .close = [this](int which) { close_at_rank(which); },
-                       .sight_of = [this](Rank whose) { return sight_of(whose); }},
+        ControlNetwork{
+            .dial =
+                [this, rank](Rank standby, rendezvous::RejoinMessage greeting) {
+                  return dial(rank, standby, std::move(greeting));
+                },
+            .send = [this](int to, std::string bytes) { up(to, std::move(bytes)); },
+            .close = [this](int which) { close_at_rank(which); },
+            .sight_of = [this](Rank whose) { return sight_of(whose); },
+            .probe = [this, rank](Rank to,
+                                  const rendezvous::ProbeNonce& nonce) { probe(rank, to, nonce); }},
         schedule_);
     its.client = client.get();
     // No rank looks at the members, and all of them are many in a large job.
@@ -54,6 +58,16 @@ rendezvous::ProcessSight ControlPlane::sight_of(Rank rank) {
   if (seat(rank).is_dead) return rendezvous::ProcessSight::kUnseen;
   return options_.runs_at(rank) > schedule_.now() ? rendezvous::ProcessSight::kStopped
                                                   : rendezvous::ProcessSight::kRuns;
+}
+
+void ControlPlane::probe(Rank from, Rank to, const rendezvous::ProbeNonce& nonce) {
+  constexpr Duration kDelay = kControlDelay / 5;
+  if (options_.passes_at(from, to) > schedule_.now()) return;
+  when_run(schedule_.now() + kDelay, to, [this, from, to, nonce, kDelay] {
+    if (client(to).has_left() || options_.passes_at(to, from) > schedule_.now()) return;
+    when_run(schedule_.now() + kDelay, from,
+             [this, from, to, nonce] { client(from).on_probe_answer(to, nonce); });
+  });
 }
 
 int ControlPlane::connect(Rank rank, Rank holder) {

@@ -92,6 +92,8 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
   void when_run(TimePoint when, Rank at, std::function<void()> what);
   void arm(Rank rank);
   rendezvous::ProcessSight sight_of(Rank rank);
+  /// A question, and its answer: lost where a message would be late.
+  void probe(Rank from, Rank to, const rendezvous::ProbeNonce& nonce);
 
   const Options options_;
   Schedule& schedule_;

@@ -2,6 +2,7 @@
 // it, by the state machines alone.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -258,6 +259,59 @@ TEST_F(ArbiterTest, SaysThatAWholeHostIsSilent) {
   }
 }
 
+/// All on hosts of their own that can be asked over the network, but those of `without`.
+std::vector<Member> members_with_ports(int size, const std::vector<Rank>& without = {}) {
+  std::vector<Member> members = members_apart(size);
+  for (Member& member : members) {
+    const bool has_none = std::find(without.begin(), without.end(), member.rank) != without.end();
+    if (!has_none) member.addresses += "\nprobe-udp 7 10.0.0.1";
+  }
+  return members;
+}
+
+TEST_F(ArbiterTest, AsksTwoOtherHostsWhetherTheyReachARankOfWhoseHostNobodyIsHeard) {
+  std::vector<Member> members = members_with_ports(7);
+  members[1].host = members[0].host;
+  meet(members);
+  run_for(kSilence * 2 / 3 + milliseconds(100), {0, 1, 3, 4, 5, 6});
+  int asked = 0;
+  for (const Rank rank : {0, 1, 3, 4, 5, 6}) {
+    if (lines_.said[rank].empty()) continue;
+    EXPECT_THAT(lines_.said[rank], ElementsAre(MessageType::kAskProbe)) << "rank " << rank;
+    EXPECT_GT(rank, 1) << "who is beside the arbiter sees what that sees";
+    ++asked;
+  }
+  EXPECT_EQ(asked, 2);
+}
+
+TEST_F(ArbiterTest, SaysWhoReachesARankThatIsSilent) {
+  for (const bool is_reached : {true, false}) {
+    lines_ = {};
+    meet(members_with_ports(4, {1}));
+    run_for(kSilence * 2 / 3 + milliseconds(100), {0, 1, 2});
+    EXPECT_THAT(lines_.said[2], ElementsAre(MessageType::kAskProbe)) << "once";
+    EXPECT_THAT(lines_.said[1], ElementsAre()) << "it has no port";
+    const std::string unasked = encode(ProbedMessage{3, !is_reached});
+    const std::string asked = encode(ProbedMessage{3, is_reached});
+    arbiter_->on_message(2, {MessageType::kProbed, std::string_view(asked).substr(5)}, now_);
+    arbiter_->on_message(1, {MessageType::kProbed, std::string_view(unasked).substr(5)}, now_);
+    run_for(kSilence / 2, {0, 1, 2});
+    ASSERT_EQ(named_to(1), std::vector<Rank>{3});
+    EXPECT_THAT(lines_.decisions[1].front().message,
+                HasSubstr(is_reached ? "; rank 2 on host host2 reaches it: its host lives"
+                                     : "; nor does rank 2 on host host2 reach it"));
+  }
+}
+
+TEST_F(ArbiterTest, AsksNobodyOverTheNetworkWhereSomeoneIsHeardOnTheHostOrHasNoPort) {
+  std::vector<Member> members = members_with_ports(5, {4});
+  members[3].host = members[2].host;
+  meet(members);
+  run_for(kSilence * 2 / 3 + milliseconds(100), {0, 1, 2});
+  EXPECT_THAT(lines_.said[1], ElementsAre());
+  EXPECT_THAT(lines_.said[2], ElementsAre(MessageType::kAskSight));
+}
+
 // ---- What a rank makes of it --------------------------------------------------------------------
 
 struct RankLines final : ControlLinks {
@@ -269,6 +323,7 @@ struct RankLines final : ControlLinks {
   void dial(Rank standby, const RejoinMessage&, TimePoint) override { dialled.push_back(standby); }
   void give_up() override {}
   ProcessSight sight_of(Rank) const override { return sight; }
+  void probe(Rank rank, TimePoint) override { probed.push_back(rank); }
   void move() override {}
   static MessageType type_of(const std::string& bytes) {
     return static_cast<MessageType>(bytes[4]);
@@ -276,7 +331,7 @@ struct RankLines final : ControlLinks {
 
   std::vector<MessageType> said;
   std::string last;
-  std::vector<Rank> dialled;
+  std::vector<Rank> dialled, probed;
   ProcessSight sight = ProcessSight::kStopped;
 };
 
@@ -386,6 +441,26 @@ TEST(ControlSession, SaysWhatItSeesOfAProcessOnItsHost) {
   }
 }
 
+TEST(ControlSession, SaysWhomItReaches) {
+  const std::vector<Member> members = members_apart(4);
+  RankLines lines;
+  ControlSession session(members, 1, "job", kSilence, lines, kMetAt);
+  const std::string asked = encode_rank(MessageType::kAskProbe, 3);
+  session.on_message({MessageType::kAskProbe, std::string_view(asked).substr(5)}, kMetAt);
+  EXPECT_THAT(lines.probed, ElementsAre(3));
+  EXPECT_THAT(lines.said, ElementsAre());
+  session.on_probed(3, true);
+  ASSERT_THAT(lines.said, ElementsAre(MessageType::kProbed));
+  const auto told = decode_probed(std::string_view(lines.last).substr(5), 4);
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ(told->rank, 3);
+  EXPECT_TRUE(told->is_reached);
+
+  const std::string itself = encode_rank(MessageType::kAskProbe, 1);
+  session.on_message({MessageType::kAskProbe, std::string_view(itself).substr(5)}, kMetAt);
+  EXPECT_FALSE(session.is_open()) << "nobody is asked about itself";
+}
+
 TEST(ControlSession, SaysOfAnArbiterOnItsHostThatItIsStopped) {
   std::vector<Member> members = members_apart(4);
   for (const bool is_here : {true, false}) {
@@ -404,9 +479,18 @@ TEST(ControlSession, SaysOfAnArbiterOnItsHostThatItIsStopped) {
   }
 }
 
+TEST(ControlSession, AnswersAQuestionForAWordAtOnce) {
+  const std::vector<Member> members = members_apart(4);
+  RankLines lines;
+  ControlSession session(members, 3, "job", kSilence, lines, kMetAt);
+  session.on_message({MessageType::kAskWord, {}}, kMetAt);
+  EXPECT_THAT(lines.said, ElementsAre(MessageType::kBeat));
+}
+
 TEST(ControlSession, TakesNoWordThatSaysMoreThanItMay) {
   const std::vector<Member> members = members_apart(6);
-  for (const MessageType type : {MessageType::kBeat, MessageType::kPartEnded}) {
+  for (const MessageType type :
+       {MessageType::kBeat, MessageType::kPartEnded, MessageType::kAskWord}) {
     RankLines lines;
     ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
     session.on_message({type, "x"}, kMetAt);

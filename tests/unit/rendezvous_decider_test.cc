@@ -432,13 +432,17 @@ TEST(FailureDecider, BrokenLinkBetweenTheLivingNamesTheLinkOnce) {
 TEST(FailureDecider, AwaitsAWordOfTheOtherEndBeforeItsLinkIsJudged) {
   FailureDecider decider(members(4));
   decider.on_broken_link(1, {2, "connection refused"}, kStart, true);
+  const auto asked = decider.take(kStart);
+  ASSERT_THAT(asked, SizeIs(1));
+  EXPECT_EQ(asked[0].target, 2);
+  EXPECT_EQ(asked[0].type, MessageType::kAskWord);
   EXPECT_EQ(decider.next_due(), kStart + kLinkWordTime);
   const TimePoint heard = kStart + 2 * kLinkGraceTime;
   decider.on_heard(3, heard);
   EXPECT_THAT(decider.take(heard), IsEmpty());
   decider.on_heard(2, heard);
   EXPECT_THAT(decider.take(heard), IsEmpty()) << "older words may stand before its goodbye";
-  EXPECT_EQ(decider.next_due(), heard + kAfterWord);
+  EXPECT_EQ(decider.next_due(), heard + after_word_time(milliseconds(0)));
   decider.on_goodbye(2);
   auto said = decider.take(heard);
   ASSERT_THAT(said, SizeIs(1));
@@ -446,13 +450,35 @@ TEST(FailureDecider, AwaitsAWordOfTheOtherEndBeforeItsLinkIsJudged) {
   EXPECT_EQ(said[0].decision.code, ErrorCode::kRankLeft);
 
   decider.on_broken_link(1, {3, "connection reset"}, kStart, true);
+  EXPECT_THAT(decider.take(kStart), SizeIs(1)) << "a question";
   decider.on_heard(3, kStart);
   said = decider.take(kStart + kLinkGraceTime);
   ASSERT_THAT(said, SizeIs(1)) << "it is here";
   EXPECT_EQ(said[0].decision.code, ErrorCode::kRankFailed);
 
   decider.on_broken_link(0, {1, "connection reset"}, kStart, true);
+  EXPECT_THAT(decider.take(kStart), SizeIs(1)) << "a question";
   EXPECT_THAT(decider.take(kStart + kLinkWordTime), SizeIs(1)) << "whatever UNISONO_SILENCE is";
+}
+
+// What is left of the silence once a dead link shows (transport_set.cc).
+TEST(FailureDecider, JudgesALinkWhoseEndsLiveWithinATwentiethOfTheSilence) {
+  for (const milliseconds silence : {milliseconds(200), milliseconds(1000), milliseconds(3000)}) {
+    FailureDecider decider(members(4), silence);
+    decider.on_broken_link(1, {2, "nothing is acknowledged"}, kStart, true);
+    static_cast<void>(decider.take(kStart));
+    decider.on_heard(2, kStart + silence / 60);
+    EXPECT_THAT(decider.take(kStart + silence / 20 - milliseconds(1)), IsEmpty());
+    EXPECT_THAT(decider.take(kStart + silence / 20), SizeIs(1)) << silence.count() << " ms";
+  }
+  EXPECT_EQ(link_grace_time(std::chrono::hours(1)), kLinkGraceTime);
+}
+
+TEST(FailureDecider, AsksARankForAWordOnceForAllItsLinks) {
+  FailureDecider decider(members(4));
+  decider.on_broken_link(1, {2, "nothing is acknowledged"}, kStart, true);
+  decider.on_broken_link(3, {2, "nothing is acknowledged"}, kStart, true);
+  EXPECT_THAT(decider.take(kStart), SizeIs(1));
 }
 
 TEST(FailureDecider, AwaitsNoWordOfWhoSentNonsense) {

@@ -132,6 +132,18 @@ TEST(ControlMessages, WhatIsSeenOfAProcessIsOfARank) {
   EXPECT_EQ(*decode_rank(body_of(encode_rank(MessageType::kAskSight, 2)), 4), 2);
 }
 
+TEST(ControlMessages, WhatAProbeHasComeToIsOfARank) {
+  const std::string bytes = encode(ProbedMessage{3, true});
+  const std::string body(body_of(bytes));
+  const auto told = decode_probed(body, 4);
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ(told->rank, 3);
+  EXPECT_TRUE(told->is_reached);
+  EXPECT_FALSE(decode_probed(body, 3).has_value()) << "a rank that the world does not have";
+  EXPECT_FALSE(decode_probed(body.substr(0, body.size() - 1), 4).has_value());
+  EXPECT_FALSE(decode_probed(body.substr(0, body.size() - 1) + '\x02', 4).has_value());
+}
+
 TEST(ControlMessages, TableOf4096RanksComesInBoundedPieces) {
   std::vector<Member> members;
   for (Rank rank = 0; rank < 4096; ++rank) {

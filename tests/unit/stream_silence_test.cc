@@ -69,10 +69,11 @@ void lose_the_network() {
 
 // What the kernel sends again is answered once the network is back, if that was before the end.
 void lose_it_for_most_of_the_patience() {
-  Pair pair(std::chrono::milliseconds(2600));
+  Pair pair(
+      std::chrono::duration_cast<std::chrono::milliseconds>(StreamOptions().unacknowledged_max));
   ASSERT_TRUE(set_loopback(false));
   pair.post(0, 1, frame_of(1, 64), pattern(64, 1), 1);
-  const TimePoint back = Clock::now() + std::chrono::milliseconds(1900);
+  const TimePoint back = Clock::now() + std::chrono::milliseconds(2000);
   ASSERT_TRUE(pair.until([&] { return Clock::now() > back; }));
   ASSERT_TRUE(set_loopback(true));
   ASSERT_TRUE(pair.until([&] { return pair.is_lost() || pair.sinks[1]->frames.size() == 2; }));

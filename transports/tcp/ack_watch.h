@@ -12,11 +12,13 @@ namespace unisono::tcp {
 
 class AckWatch {
  public:
-  /// Looks at the connection; true once nothing was acknowledged for `patience`, and something was
-  /// to be all the time and was sent again in the last quarter of it, or after: a network that is
-  /// back before answers that. Who looks less than twice a second sees nothing. False for other
+  /// Looks at the connection; true by the end of `patience` where nothing was acknowledged in it,
+  /// though something was to be all the time, was sent again twice, and could have been answered: a
+  /// network that is back does. Where the kernel has no time for two, once. Who looks less than
+  /// twice a second sees nothing, and less than look_every(), sees it late. False for other
   /// sockets.
   bool is_dead(int fd, TimePoint now, Duration patience);
+  static Duration look_every(Duration patience);
   /// How long nothing has been acknowledged; of one that is dead.
   Duration unacknowledged(TimePoint now) const { return now - since_; }
 

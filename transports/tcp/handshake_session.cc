@@ -24,6 +24,9 @@ namespace {
 
 // The kernel may give a connection up too where its owner does so sooner than this.
 constexpr std::chrono::seconds kBoundedPatienceMax{10};
+// With less the kernel has no time for several attempts that begin after 200 ms.
+constexpr std::chrono::seconds kHastenedPatienceMax{1};
+constexpr int kFirstAttemptOfPatience = 8;
 
 Target name_of_end(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
   Target out;
@@ -124,6 +127,9 @@ void prepare_socket(int fd, const StreamOptions& options) {
   // Where its pauses are bounded the kernel itself gives up after some 14 s.
   const Duration patience = options.unacknowledged_max;
   if (patience > Duration::zero() && patience < kBoundedPatienceMax) bound_retransmission_pause(fd);
+  if (patience > Duration::zero() && patience < kHastenedPatienceMax) {
+    hasten_retransmission(fd, patience / kFirstAttemptOfPatience);
+  }
   // A connection may be idle for hours: beside RDMA, or while ranks compute.
   const int idle_s = 60, interval_s = 10, probes = 6;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);

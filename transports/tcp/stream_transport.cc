@@ -30,7 +30,6 @@ constexpr int kQuietPolls = 64;
 constexpr int kBusyPolls = 8;
 constexpr Duration kQuietTime = std::chrono::microseconds(200);
 constexpr Duration kBusyTime = std::chrono::microseconds(20);
-constexpr Duration kLookForSilenceEvery = std::chrono::milliseconds(100);
 
 class StreamTransport final : public Transport, private ConnectorEvents {
  public:
@@ -301,7 +300,8 @@ void StreamTransport::look_for_silence(FrameSink& sink) {
   const bool is_watched = options_.family == StreamOptions::Family::kTcp &&
                           options_.unacknowledged_max > Duration::zero();
   if (!is_watched) return;
-  if (connector_polled_ - silence_looked_for_ < kLookForSilenceEvery) return;
+  const Duration pause = tcp::AckWatch::look_every(options_.unacknowledged_max);
+  if (connector_polled_ - silence_looked_for_ < pause) return;
   silence_looked_for_ = connector_polled_;
   for (PeerLink* each : active_) {
     each->look_for_silence(connector_polled_, options_.unacknowledged_max, sink);

@@ -37,9 +37,9 @@ struct StreamOptions {
   /// SO_SNDBUF and SO_RCVBUF; 0 leaves sizing to the system.
   int send_buffer_bytes = 0;
   int receive_buffer_bytes = 0;
-  /// TCP: a connection of which nothing was acknowledged for so long has ended, though what was
-  /// sent again in the last quarter of it could have been. 0: never.
-  Duration unacknowledged_max = std::chrono::milliseconds(2600);
+  /// TCP: a connection has ended by then of which nothing was acknowledged for so long, though what
+  /// was sent again could have been. 0: never.
+  Duration unacknowledged_max = std::chrono::milliseconds(2790);
 };
 
 /// Listens at once, so that address() can be published. kInvalidArgument for options out of range,

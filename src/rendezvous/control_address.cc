@@ -1,0 +1,84 @@
+#include "rendezvous/control_address.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <charconv>
+#include <sstream>
+
+#include "base/network.h"
+#include "rendezvous/control_messages.h"
+#include "rendezvous/peer_information.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+constexpr std::size_t kHostsMax = 8;
+
+bool is_numeric_address(const std::string& host) {
+  in6_addr scratch{};
+  return ::inet_pton(AF_INET, host.c_str(), &scratch) == 1 ||
+         ::inet_pton(AF_INET6, host.substr(0, host.find('%')).c_str(), &scratch) == 1;
+}
+
+}  // namespace
+
+bool may_span_hosts(const RendezvousPoint& point) {
+  using Kind = RendezvousPoint::Kind;
+  const bool is_published = point.kind == Kind::kFile || point.kind == Kind::kStore;
+  return point.kind == Kind::kTcp || point.kind == Kind::kUniqueId ||
+         (is_published && !point.single_host);
+}
+
+std::string host_to_bind(const RendezvousPoint& point) {
+  return point.kind == RendezvousPoint::Kind::kTcp ? point.name : "";
+}
+
+ControlAddress address_of(const Listener& listener) {
+  sockaddr_storage bound{};
+  socklen_t bytes = sizeof bound;
+  char host[NI_MAXHOST] = "";
+  if (::getsockname(listener.fd.get(), reinterpret_cast<sockaddr*>(&bound), &bytes) != 0 ||
+      ::getnameinfo(reinterpret_cast<const sockaddr*>(&bound), bytes, host, sizeof host, nullptr, 0,
+                    NI_NUMERICHOST) != 0) {
+    return {};
+  }
+  const std::string_view alone(host);
+  if (alone != "::" && alone != "0.0.0.0") return {{std::string(alone)}, listener.port};
+  std::vector<std::string> hosts = local_addresses(listener.is_ipv6);
+  if (hosts.size() > kHostsMax) hosts.resize(kHostsMax);
+  return {std::move(hosts), listener.port};
+}
+
+void add_line(std::string_view kind, std::string_view text, Member* self) {
+  std::string& addresses = self->addresses;
+  if (!addresses.empty() && addresses.back() != '\n') addresses += '\n';
+  const std::string line = fmt::format("{} {}", kind, text);
+  if (addresses.size() + line.size() < kAddressBytesMax) addresses += line + "\n";
+}
+
+void add_address(std::string_view kind, const ControlAddress& address, Member* self) {
+  if (address.hosts.empty()) return;
+  std::string text = std::to_string(address.port);
+  for (const std::string& host : address.hosts) text += " " + host;
+  add_line(kind, text, self);
+}
+
+ControlAddress read_address(const std::string& addresses, std::string_view kind) {
+  ControlAddress address;
+  std::istringstream words(find_address(addresses, kind));
+  std::string port;
+  words >> port;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
+  if (error != std::errc() || end != port.data() + port.size()) address.port = 0;
+  for (std::string host; words >> host && address.hosts.size() < kHostsMax;) {
+    if (is_numeric_address(host)) address.hosts.push_back(host);
+  }
+  if (address.hosts.empty()) address.port = 0;
+  return address;
+}
+
+}  // namespace unisono::rendezvous
