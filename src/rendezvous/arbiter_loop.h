@@ -37,6 +37,7 @@ struct ArbiterOptions {
   Rank self = 0;                         ///< whose process it is
   std::vector<Member> members;           ///< a standby's: the world that has met
   std::chrono::milliseconds silence{0};  ///< as RendezvousPoint::silence
+  bool comes_once = false;               ///< as RendezvousPoint::comes_once
 };
 
 class ArbiterLoop final : private ArbiterLinks {
