@@ -69,7 +69,10 @@ ArbiterLoop::ArbiterLoop(ArbiterOptions options, UniqueFd epoll, int stop)
 }
 
 void ArbiterLoop::begin_serving(const std::vector<Member>& members) {
-  const ServingArbiter::Options options{options_.self, !options_.members.empty(), options_.silence};
+  ServingArbiter::Options options{options_.self, !options_.members.empty(), options_.silence};
+  if (options_.heard_at) {
+    options.heard_at = [this] { return options_.heard_at->load(std::memory_order_relaxed); };
+  }
   arbiter_.emplace(members, options, static_cast<ArbiterLinks&>(*this), now_);
 }
 

@@ -23,6 +23,7 @@ ControlConnection::ControlConnection(ControlStream joined, const World& world,
                                      std::vector<Listener> standby,
                                      std::chrono::milliseconds silence)
     : world_(world),
+      heard_at_(std::make_shared<std::atomic<TimePoint>>(Clock::now())),
       stream_(std::move(joined)),
       session_(world.members, world.rank, world.job_id, silence, *this, Clock::now()),
       standby_(std::move(standby)) {
@@ -47,6 +48,7 @@ Status ControlConnection::start() {
 
 void ControlConnection::publish() {
   if (session_.has_news()) has_news_.store(true, std::memory_order_release);
+  heard_at_->store(session_.arbiter_heard_at(), std::memory_order_relaxed);
   is_last_.store(session_.is_last(), std::memory_order_relaxed);
   is_lost_.store(session_.is_lost(), std::memory_order_release);
   published_.notify_all();
@@ -226,6 +228,7 @@ void ControlConnection::stand_by() {
   options.self = world_.rank;
   options.members = world_.members;
   options.silence = session_.silence();
+  options.heard_at = heard_at_;
   auto loop = start_standby(std::move(options));
   if (loop) {
     standby_loop_ = *loop;

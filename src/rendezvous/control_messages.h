@@ -41,6 +41,7 @@ enum class MessageType : std::uint8_t {
   kBeat,          ///< both: lives
   kDeposed,       ///< rank, to an arbiter that was silent: goes to another one
   kSight,         ///< rank: what it sees of a process on its host; see witnesses.h
+  kMisses,        ///< rank: lives, and has not heard the arbiter for long
   kRefusal = 32,  ///< arbiter: the rendezvous failed
   kWelcome,       ///< arbiter: all have arrived; the members follow
   kMembers,       ///< arbiter: a run of members
@@ -53,6 +54,7 @@ enum class MessageType : std::uint8_t {
   kEnded,         ///< arbiter: a process has ended, by its kernel's word or its host's
   kAskSight,      ///< arbiter: what does this rank see of the process of a rank on its host?
   kPartEnded,     ///< arbiter: has ended its part of a partition; this rank may be of another
+  kNotKnown,      ///< a standby: its own rank neither hears the arbiter nor misses it yet
 };
 
 struct Message {
