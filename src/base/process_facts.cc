@@ -1,9 +1,11 @@
 #include "base/process_facts.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <string>
@@ -11,9 +13,46 @@
 #include "base/unique_fd.h"
 
 namespace unisono {
+namespace {
+
+constexpr char kPart = '/';
+
+std::string first_line(const char* path) {
+  const UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC));
+  char text[64];
+  const ssize_t bytes = file ? ::read(file.get(), text, sizeof text) : -1;
+  const std::string_view read(text, bytes < 0 ? 0 : static_cast<std::size_t>(bytes));
+  return std::string(read.substr(0, read.find('\n')));
+}
+
+// /proc is that of this process' own namespace, where numbers mean the same.
+bool sees_own_processes() {
+  char own[16];
+  const ssize_t bytes = ::readlink("/proc/self", own, sizeof own);
+  return bytes > 0 &&
+         std::string_view(own, static_cast<std::size_t>(bytes)) == std::to_string(::getpid());
+}
+
+// What processes have in common whose numbers mean the same; ends in a kPart. Empty: not to be
+// seen.
+std::string number_space() {
+  const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
+  const std::uint64_t numbers = pid_namespace();
+  if (boot.empty() || numbers == 0 || !sees_own_processes()) return {};
+  return boot + kPart + std::to_string(numbers) + kPart;
+}
+
+template <typename Number>
+bool take_number(std::string_view text, Number* out) {
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, *out);
+  return error == std::errc() && stop == end;
+}
+
+}  // namespace
 
 ProcessFacts parse_process_facts(std::string_view stat) {
-  constexpr int kStateField = 3, kParentField = 4, kStartField = 22;
+  constexpr int kStateField = 3, kParentField = 4, kThreadsField = 20, kStartField = 22;
   // The name is in parentheses and may hold some, and blanks.
   const std::size_t name_end = stat.rfind(')');
   if (name_end == std::string_view::npos) return {};
@@ -27,6 +66,9 @@ ProcessFacts parse_process_facts(std::string_view stat) {
     if (field == kStateField) facts.state = word.front();
     if (field == kParentField) {
       std::from_chars(word.data(), word.data() + word.size(), facts.parent);
+    }
+    if (field == kThreadsField) {
+      std::from_chars(word.data(), word.data() + word.size(), facts.threads);
     }
     if (field == kStartField) {
       std::from_chars(word.data(), word.data() + word.size(), facts.start);
@@ -48,6 +90,32 @@ ProcessFacts facts_of_process(int pid) {
 std::uint64_t pid_namespace() {
   struct stat facts {};
   return ::stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
+}
+
+std::string process_name() {
+  const std::string space = number_space();
+  const std::uint64_t start = facts_of_process(::getpid()).start;
+  if (space.empty() || start == 0) return {};
+  return space + std::to_string(::getpid()) + kPart + std::to_string(start);
+}
+
+bool has_ended(std::string_view process) {
+  const std::string space = number_space();
+  if (space.empty() || !process.starts_with(space)) return false;
+  process.remove_prefix(space.size());
+  const std::size_t part = process.find(kPart);
+  int pid = 0;
+  std::uint64_t start = 0;
+  if (part == std::string_view::npos || !take_number(process.substr(0, part), &pid) || pid <= 0 ||
+      !take_number(process.substr(part + 1), &start)) {
+    return false;
+  }
+  const ProcessFacts facts = facts_of_process(pid);
+  // Others' processes may be hidden there.
+  if (facts.state == 0) return ::kill(pid, 0) != 0 && errno == ESRCH;
+  // A first thread that has ended may leave others behind.
+  const bool is_corpse = facts.state == 'X' || (facts.state == 'Z' && facts.threads <= 1);
+  return is_corpse || facts.start != start;
 }
 
 }  // namespace unisono

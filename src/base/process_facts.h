@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace unisono {
@@ -11,6 +12,7 @@ namespace unisono {
 struct ProcessFacts {
   char state = 0;  ///< as ps shows it, 'T': stopped; 0: there is no such process to be seen
   int parent = 0;
+  int threads = 0;
   std::uint64_t start = 0;  ///< clock ticks after boot: with the pid it names the process for good
 };
 
@@ -19,5 +21,12 @@ ProcessFacts parse_process_facts(std::string_view stat);
 ProcessFacts facts_of_process(int pid);
 /// The inode of this process' own; 0: not to be seen.
 std::uint64_t pid_namespace();
+
+/// One word that names this process for good, on whichever host; empty: /proc shows too little, or
+/// that of another namespace.
+std::string process_name();
+inline constexpr std::size_t kProcessNameBytesMax = 120;
+/// That process has ended, for certain: seen from here. Any text may be given.
+bool has_ended(std::string_view process);
 
 }  // namespace unisono

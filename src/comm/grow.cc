@@ -7,6 +7,7 @@
 
 #include "base/fnv.h"
 #include "base/log.h"
+#include "base/process_facts.h"
 #include "comm/init.h"
 #include "comm/shrink.h"
 #include "comm/split.h"
@@ -26,6 +27,12 @@ std::string job_place(std::string_view name, std::string_view job) {
 
 Call first_call(milliseconds timeout) {
   return {.collective = Collective::kBarrier, .options = {.timeout = timeout}};
+}
+
+Status against(Rank rank, const Status& why) {
+  return {ErrorCode::kRendezvous,
+          fmt::format("rank {} could not join the grown communicator: {}", rank, why.message()),
+          rank};
 }
 
 // A member of `parent`, which grows.
@@ -54,16 +61,23 @@ class GrowingMember final : public rendezvous::GrowingGroup {
       const Engine::Lock lock(runtime.engine());
       runtime.news().poll_arbiter();
     }
-    return parent_.status();
+    UNISONO_TRY(parent_.status());
+    const Status vote = voters_ == nullptr ? Status() : voters_->status();
+    // Who has met the others ends it too, and by another word.
+    return vote.code() == ErrorCode::kRendezvous ? vote : Status();
   }
+  bool has_ended(const std::string& process) override { return unisono::has_ended(process); }
 
   Status prepare_vote() override {
     UNISONO_ASSIGN(voters_, split(parent_, 0, parent_.rank()));
     return Status();
   }
   // The arbiter tells the others: who only closes it may be waited for.
-  void vote_against() override {
-    voters_->abort("rank " + std::to_string(parent_.rank()) + " could not join the grown one");
+  void vote_against(const Status& why) override {
+    {
+      const Engine::Lock lock(parent_.runtime().engine());
+      voters_->fail(against(parent_.rank(), why), JobCommunicator::Tell::kEveryone);
+    }
     voters_->close();
   }
   Result<int> vote(milliseconds patience) override {
@@ -73,12 +87,12 @@ class GrowingMember final : public rendezvous::GrowingGroup {
   }
   void end_vote() override { voters_->close(); }
 
-  Status meet(const Invitation& place) override {
-    UNISONO_ASSIGN(grown_,
-                   join_at_store(parent_.runtime().config(), parent_.runtime().wished_device(),
-                                 {store_, job_place(name_, place.job), place.rank, place.size,
-                                  [this] { return go_on(); }},
-                                 later(Clock::now(), place.timeout)));
+  Status meet(const Invitation& place, const std::function<Status()>& go_on) override {
+    UNISONO_ASSIGN(
+        grown_,
+        join_at_store(parent_.runtime().config(), parent_.runtime().wished_device(),
+                      {store_, job_place(name_, place.job), place.rank, place.size, go_on, true},
+                      later(Clock::now(), place.timeout)));
     return Status();
   }
   void leave_new() override {
@@ -115,15 +129,15 @@ Result<std::shared_ptr<CommunicatorState>> rejoin_by(TimePoint deadline, Store& 
   std::shared_ptr<CommunicatorState> grown;
   const auto accept = [&](const Invitation& place, TimePoint meet_by,
                           const std::function<Status()>& go_on, milliseconds timeout) -> Status {
-    UNISONO_ASSIGN(
-        grown,
-        join_at_store(config, device,
-                      {store, job_place(name, place.job), place.rank, place.size, go_on}, meet_by));
+    UNISONO_ASSIGN(grown, join_at_store(config, device,
+                                        {store, job_place(name, place.job), place.rank, place.size,
+                                         go_on, true},
+                                        meet_by));
     Status used = grown->run(first_call(timeout));
     if (!used) std::exchange(grown, nullptr)->close();
     return used;
   };
-  UNISONO_TRY(rendezvous::enter_group(store, name, key, deadline, accept));
+  UNISONO_TRY(rendezvous::enter_group(store, name, key, process_name(), deadline, accept));
   return grown;
 }
 

@@ -205,6 +205,7 @@ Result<RuntimeOptions> options_at_store(Config config, int device, const detail:
     }
     point.name = at.name;
     point.go_on = at.go_on;
+    point.comes_once = at.comes_once;
     return point;
   };
   return options_at(at.rank, at.size, std::move(config), device, place);

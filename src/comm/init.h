@@ -33,6 +33,7 @@ struct StorePlace {
   Rank rank = 0;
   int size = 1;
   std::function<Status()> go_on{};  ///< as in RendezvousPoint
+  bool comes_once = false;          ///< likewise
 };
 /// Meets at `place` until `deadline`; `device` as InitOptions::device.
 Result<std::shared_ptr<CommunicatorState>> join_at_store(Config config, int device,

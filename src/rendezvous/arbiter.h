@@ -92,6 +92,8 @@ struct RendezvousPoint {
   int local_rank = -1;       ///< this rank's on its host, as the launcher has said; -1: it has not
   int local_size = 0;        ///< the ranks of this host, likewise; 0: not known
   bool single_host = false;  ///< kFile, kStore: nobody comes over TCP, so nothing listens there
+  /// A rank that goes away before all have met does not come again: nobody starts it anew.
+  bool comes_once = false;
 };
 
 /// What one rank has called last on a communicator.

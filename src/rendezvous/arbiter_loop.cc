@@ -57,7 +57,7 @@ ArbiterLoop::ArbiterLoop(ArbiterOptions options, UniqueFd epoll, int stop)
     : options_(std::move(options)),
       strangers_({options_.handshake_job_id, options_.key, options_.self,
                   static_cast<int>(options_.members.size())}),
-      rendezvous_(options_.size, options_.started),
+      rendezvous_(options_.size, options_.started, options_.comes_once),
       backlog_bytes_max_(kBacklogBytesMax),
       serves_(options_.members.empty()),
       now_(Clock::now()),
@@ -69,7 +69,10 @@ ArbiterLoop::ArbiterLoop(ArbiterOptions options, UniqueFd epoll, int stop)
 }
 
 void ArbiterLoop::begin_serving(const std::vector<Member>& members) {
-  const ServingArbiter::Options options{options_.self, !options_.members.empty(), options_.silence};
+  ServingArbiter::Options options{options_.self, !options_.members.empty(), options_.silence};
+  if (options_.heard_at) {
+    options.heard_at = [this] { return options_.heard_at->load(std::memory_order_relaxed); };
+  }
   arbiter_.emplace(members, options, static_cast<ArbiterLinks&>(*this), now_);
 }
 
@@ -275,7 +278,7 @@ void ArbiterLoop::hear_while_gathering(int fd, bool open) {
   }
   if (stays) return;
   const Rank rank = seat.rank;
-  if (phase_ == Phase::kGathering) rendezvous_.depart(rank, now_);
+  if (phase_ == Phase::kGathering) rendezvous_.depart(rank, now_, seat.stream.has_ended());
   close(fd);
   // Fails nothing but a rendezvous that still gathers.
   if (rank == 0) fail({ErrorCode::kRendezvous, "rank 0 gave up before all ranks had arrived", 0});

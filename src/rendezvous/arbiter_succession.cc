@@ -96,13 +96,21 @@ void ServingArbiter::welcome_back(int connection, TimePoint now) {
 
 void ServingArbiter::look_after_succession(TimePoint now) {
   if (succession_->refuses(now)) {
-    say(-1, encode_refusal(
-                {ErrorCode::kRendezvous, fmt::format("rank {} hears the arbiter", options_.self)}));
+    say(-1, own_rank_hears_arbiter(now)
+                ? encode_refusal({ErrorCode::kRendezvous,
+                                  fmt::format("rank {} hears the arbiter", options_.self)})
+                : encode(MessageType::kNotKnown));
     close_all();
     std::erase_if(rejoined_, [](const RejoinMessage& told) { return !told.is_goodbye(); });
     succession_->on_refused();
   }
   judge_missing(succession_->take_missing(now), now);
+}
+
+// After a stop of this process it has heard nothing that proves it, until the next beats come or
+// are missed.
+bool ServingArbiter::own_rank_hears_arbiter(TimePoint now) const {
+  return !options_.heard_at || now - options_.heard_at() <= options_.silence / 2;
 }
 
 void ServingArbiter::judge_missing(const std::vector<Rank>& missing, TimePoint now) {
@@ -178,7 +186,7 @@ Parts ServingArbiter::heard_parts(TimePoint now) const {
   std::vector<Rank> unheard = silence_.overdue(now);
   Parts parts;
   for (const Rank rank : seated_ranks()) {
-    if (silence_.listens_for(rank)) {
+    if (silence_.listens_for(rank) && !deaf_.contains(rank)) {
       parts.here.insert(rank);
     } else {
       unheard.push_back(rank);

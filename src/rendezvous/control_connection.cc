@@ -22,6 +22,7 @@ bool is_called(const Listener& listener) {
 ControlConnection::ControlConnection(ControlStream joined, const World& world, Doors doors,
                                      std::chrono::milliseconds silence)
     : world_(world),
+      heard_at_(std::make_shared<std::atomic<TimePoint>>(Clock::now())),
       stream_(std::move(joined)),
       probe_port_(ProbePort::make(std::move(doors.probe), world, silence)),
       session_(world.members, world.rank, world.job_id, silence, *this, Clock::now()),
@@ -47,6 +48,7 @@ Status ControlConnection::start() {
 
 void ControlConnection::publish() {
   if (session_.has_news()) has_news_.store(true, std::memory_order_release);
+  heard_at_->store(session_.arbiter_heard_at(), std::memory_order_relaxed);
   is_last_.store(session_.is_last(), std::memory_order_relaxed);
   is_lost_.store(session_.is_lost(), std::memory_order_release);
   published_.notify_all();
@@ -243,6 +245,7 @@ void ControlConnection::stand_by() {
   options.self = world_.rank;
   options.members = world_.members;
   options.silence = session_.silence();
+  options.heard_at = heard_at_;
   auto loop = start_standby(std::move(options));
   if (loop) {
     standby_loop_ = *loop;

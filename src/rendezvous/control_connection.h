@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -100,6 +101,8 @@ class ControlConnection final : public ArbiterConnection,
   std::atomic<bool> has_news_{false};
   std::atomic<bool> is_lost_{false};
   std::atomic<bool> is_last_{false};  // set before that
+  // ControlSession::arbiter_heard_at(), for the standby's loop.
+  const std::shared_ptr<std::atomic<TimePoint>> heard_at_;
   mutable std::mutex mutex_;
   std::condition_variable published_;  // what the session has come to
   ControlStream stream_;

@@ -42,6 +42,7 @@ enum class MessageType : std::uint8_t {
   kDeposed,       ///< rank, to an arbiter that was silent: goes to another one
   kSight,         ///< rank: what it sees of a process on its host; see witnesses.h
   kProbed,        ///< rank: whether it reaches a rank over the network; see witnesses.h
+  kMisses,        ///< rank: lives, and has not heard the arbiter for long
   kRefusal = 32,  ///< arbiter: the rendezvous failed
   kWelcome,       ///< arbiter: all have arrived; the members follow
   kMembers,       ///< arbiter: a run of members
@@ -56,6 +57,7 @@ enum class MessageType : std::uint8_t {
   kPartEnded,     ///< arbiter: has ended its part of a partition; this rank may be of another
   kAskWord,       ///< arbiter: to be answered at once, by a beat
   kAskProbe,      ///< arbiter: does this rank reach that one over the network?
+  kNotKnown,      ///< a standby: its own rank neither hears the arbiter nor misses it yet
 };
 
 struct Message {

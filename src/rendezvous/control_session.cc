@@ -32,6 +32,7 @@ ControlSession::ControlSession(const std::vector<Member>& members, Rank self, st
       self_(self),
       links_(links),
       silence_(silence, now),
+      heard_at_(now),
       record_(members, self, std::move(job_id)) {
   silence_.on_heard(holder_, now);
 }
@@ -118,6 +119,7 @@ void ControlSession::drop_old_reports(TimePoint now) {
 
 void ControlSession::on_heard(TimePoint now) {
   refusals_ = 0;
+  if (!silence_.reads_old_words(now)) heard_at_ = now;
   acquit(now);
 }
 
@@ -230,7 +232,8 @@ void ControlSession::deliver_broken_link(Rank peer, const Status& cause) {
 
 void ControlSession::beat(TimePoint now) {
   // What an arbiter that closes the connection has not read could cost its last word.
-  if (silence_.take_beat(now) && !is_leaving_) report(encode(MessageType::kBeat));
+  if (!silence_.take_beat(now) || is_leaving_) return;
+  report(encode(silence_.misses(holder_, now) ? MessageType::kMisses : MessageType::kBeat));
 }
 
 // ---- Where the arbiter is lost ------------------------------------------------------------------
@@ -309,7 +312,8 @@ void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
     case DialOutcome::kSeated:
       return move_to(dialled_, now);
     case DialOutcome::kRefused:
-      return on_refused(now);
+    case DialOutcome::kUnknown:
+      return on_refused(now, outcome == DialOutcome::kRefused);
     case DialOutcome::kNoted:  // is said to those alone that leave
     case DialOutcome::kFailed:
       record_.on_unreachable(dialled_);
@@ -330,15 +334,15 @@ void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
   }
 }
 
-// A standby hears the arbiter, or has not found out yet that it is lost.
-void ControlSession::on_refused(TimePoint now) {
+void ControlSession::on_refused(TimePoint now, bool is_known) {
   record_.on_unreachable(dialled_);
-  if (suspects_ && ++refusals_ < kRefusalsMax) {
+  if (suspects_ && is_known) ++refusals_;
+  if (suspects_ && refusals_ < kRefusalsMax) {
     acquit(now);
     // Others may have heard the arbiter last a beat later, and lose it then.
     return silence_.on_heard(holder_, now - silence_.limit() * 5 / 6);
   }
-  if (!suspects_ && now < seek_until_) return seek(now);
+  if (!suspects_ && (now < seek_until_ || !is_known)) return seek(now);
   suspects_ = false;
   deliver({ErrorCode::kPartitioned, self_, kEveryCommunicator, 0,
            fmt::format("{} is cut off: the link between it and rank {}, which holds the arbiter, "
@@ -352,6 +356,7 @@ void ControlSession::move_to(Rank standby, TimePoint now) {
   links_.move();
   silence_.forget(holder_);
   holder_ = standby;
+  heard_at_ = now;
   silence_.on_heard(holder_, now);
   record_.on_arbiter();
   state_ = State::kOpen;

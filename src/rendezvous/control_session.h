@@ -110,6 +110,8 @@ class ControlSession {
   /// Once it is lost: kPartitioned where others may go on without this rank, else ok.
   const Status& partition() const { return partition_; }
   std::chrono::milliseconds silence() const { return silence_.limit(); }
+  /// When the arbiter has shown last that it lives. kNever: nobody asks that any more.
+  TimePoint arbiter_heard_at() const { return is_lost() || silence_.is_off() ? kNever : heard_at_; }
 
   bool has_news() const { return has_news_; }
   ArbiterNews take_news() {
@@ -150,7 +152,8 @@ class ControlSession {
   void depose_silent(Rank successor);
   /// This rank goes on without it; `why` completes what is said of its rank.
   void depose(Rank successor, const std::string& why);
-  void on_refused(TimePoint now);
+  /// `is_known`: the standby hears the arbiter; else it may be about to find out that it does not.
+  void on_refused(TimePoint now, bool is_known);
   void seek(TimePoint now);
   void move_to(Rank standby, TimePoint now);
   void say_goodbye_to_next(TimePoint now);
@@ -163,6 +166,7 @@ class ControlSession {
   Rank holder_ = 0;    // of the arbiter
   Rank dialled_ = -1;  // the standby that it goes to
   Silence silence_;
+  TimePoint heard_at_;     // the holder, by words that are not older than a stop of this rank
   bool suspects_ = false;  // while seeking: the holder may live yet
   TimePoint seek_until_{};
   int refusals_ = 0;  // by standbys, since the arbiter was heard

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -20,34 +21,35 @@ constexpr milliseconds kMeetTime = std::chrono::seconds(30);
 // What rank 0 tells a member: where it goes on, or why nobody does.
 struct Seat {
   ErrorCode code = ErrorCode::kOk;
-  char why[500] = {};
-  char job[40] = {};
+  bool is_cause = false;  // of what others say
+  std::array<char, 500> why{};
+  std::array<char, 40> job{};
   Rank rank = 0;
   int size = 0;  // 0: nobody has come
   milliseconds::rep timeout = 0;
 };
 
 template <std::size_t N>
-void write_text(std::string_view text, char (&out)[N]) {
+void write_text(std::string_view text, std::array<char, N>* out) {
   const std::size_t length = std::min(text.size(), N - 1);
-  std::memcpy(out, text.data(), length);
-  out[length] = 0;
+  std::memcpy(out->data(), text.data(), length);
+  (*out)[length] = 0;
 }
 
 Seat refusal(const Status& why) {
   Seat seat{.code = why.code()};
-  write_text(why.message(), seat.why);
+  write_text(why.message(), &seat.why);
   return seat;
 }
 
 Seat seat_of(const Invitation& place) {
   Seat seat{.rank = place.rank, .size = place.size, .timeout = place.timeout.count()};
-  write_text(place.job, seat.job);
+  write_text(place.job, &seat.job);
   return seat;
 }
 
 Status status_of(const Seat& seat) {
-  return seat.code == ErrorCode::kOk ? Status() : Status(seat.code, seat.why);
+  return seat.code == ErrorCode::kOk ? Status() : Status(seat.code, seat.why.data());
 }
 
 Status check_name(std::string_view name) {
@@ -88,9 +90,11 @@ Growth::Growth(GrowingGroup& group, Store& store, std::string_view name, const G
 Result<bool> Growth::run() {
   UNISONO_ASSIGN(const int newcomers, count_newcomers());
   if (newcomers == 0) return false;
+  UNISONO_TRY(learn_processes(newcomers));
   UNISONO_TRY(group_.prepare_vote());
   const auto seat = take_seat();
-  const Status made = seat ? agree(group_.meet(*seat)) : seat.error();
+  const Status made =
+      seat ? agree(group_.meet(*seat, [this] { return may_all_come(); })) : seat.error();
   group_.end_vote();
   if (leads()) settle_newcomers(made.ok());
   UNISONO_TRY(made);
@@ -120,10 +124,23 @@ Result<std::vector<WaitList::Newcomer>> Growth::find_newcomers() {
       .at_least = options_.at_least,
       .at_most = std::min(options_.at_most, room),
       .deadline = later(Clock::now(), std::min(options_.wait, kMeetTimeMax))};
-  list_.emplace(store_, name_, random_group());
+  list_.emplace(store_, name_, random_group(),
+                [this](const std::string& process) { return group_.has_ended(process); });
   UNISONO_ASSIGN(auto newcomers, list_->find(wanted, [this] { return group_.go_on(); }));
   if (static_cast<int>(newcomers.size()) < options_.at_least) newcomers.clear();
   return newcomers;
+}
+
+// Every member learns by what it sees that a newcomer on its host has ended.
+Status Growth::learn_processes(int newcomers) {
+  std::vector<std::array<char, kProcessBytesMax + 1>> told(static_cast<std::size_t>(newcomers));
+  for (std::size_t i = 0; i < newcomers_.size(); ++i) {
+    write_text(newcomers_[i].process, &told[i]);
+  }
+  UNISONO_TRY(group_.call(Collective::kBroadcast, told.data(), told.data(),
+                          told.size() * sizeof told.front(), {}));
+  for (const auto& each : told) processes_.emplace_back(each.data());
+  return Status();
 }
 
 // Every member learns its rank in the job that rank 0 invites the newcomers to.
@@ -143,7 +160,7 @@ Result<Invitation> Growth::take_seat() {
   Seat own;
   UNISONO_TRY(group_.call(Collective::kScatter, told.data(), &own, sizeof own, {}));
   UNISONO_TRY(status_of(own));
-  return Invitation{own.job, own.rank, own.size, milliseconds(own.timeout)};
+  return Invitation{own.job.data(), own.rank, own.size, milliseconds(own.timeout)};
 }
 
 // Of the members and then of the newcomers.
@@ -179,11 +196,25 @@ void Growth::settle_newcomers(bool are_in) {
   }
 }
 
+// Who has ended will not come.
+Status Growth::may_all_come() {
+  UNISONO_TRY(group_.go_on());
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    if (!group_.has_ended(processes_[i])) continue;
+    has_seen_end_ = true;
+    return {ErrorCode::kRendezvous,
+            fmt::format("newcomer {} of {} died before all had arrived: rank {} sees that its "
+                        "process has ended",
+                        i, processes_.size(), group_.rank())};
+  }
+  return Status();
+}
+
 // Those that have joined agree, by the job's arbiter, on who they are: all of them hear the same,
 // whoever dies meanwhile. The new job is used where they are all members.
 Status Growth::agree(const Status& met) {
   if (!met) {
-    group_.vote_against();
+    group_.vote_against(met);
     return first_reason(met);
   }
   const Result<int> voters = group_.vote(patience());
@@ -192,12 +223,14 @@ Status Growth::agree(const Status& met) {
   return first_reason(voters ? Status() : voters.error());
 }
 
-// Why not all have joined: what the lowest rank says that did not. The communicator works, so it is
-// no failure of it, whichever the one of the joiner was.
+// Why not all have joined: what the lowest rank says that did not, or that knows why others did
+// not. The communicator works, so it is no failure of it, whichever the one of the joiner was.
 Status Growth::first_reason(const Status& own) {
-  const Seat said = own ? Seat() : refusal(own);
+  Seat said = own ? Seat() : refusal(own);
+  said.is_cause = has_seen_end_;
   std::vector<Seat> all(static_cast<std::size_t>(group_.size()));
   UNISONO_TRY(group_.call(Collective::kAllGather, &said, all.data(), sizeof said, {}));
+  std::stable_partition(all.begin(), all.end(), [](const Seat& each) { return each.is_cause; });
   for (const Seat& each : all) {
     if (const Status why = status_of(each); !why) {
       return Status(ErrorCode::kRendezvous,
@@ -248,10 +281,10 @@ Status enter_as(Newcomer& newcomer, TimePoint deadline, const Accept& accept) {
 
 }  // namespace
 
-Status enter_group(Store& store, std::string_view name, int key, TimePoint deadline,
-                   const Accept& accept) {
+Status enter_group(Store& store, std::string_view name, int key, std::string_view process,
+                   TimePoint deadline, const Accept& accept) {
   UNISONO_TRY(check_name(name));
-  Newcomer newcomer(store, name, key);
+  Newcomer newcomer(store, name, key, process);
   Status entered = enter_as(newcomer, deadline, accept);
   // Nobody is to wait for it any more. A store that fails here has nothing to add.
   static_cast<void>(entered ? newcomer.leave_place() : newcomer.leave());

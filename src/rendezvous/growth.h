@@ -34,17 +34,20 @@ class GrowingGroup {
                       std::chrono::milliseconds timeout) = 0;
   /// Asked now and then by who waits: why that is in vain.
   virtual Status go_on() = 0;
+  /// Whether the process of a newcomer is seen from here to have ended, for certain.
+  virtual bool has_ended(const std::string& process) = 0;
 
   /// Makes the members' duplicate, by which they vote.
   virtual Status prepare_vote() = 0;
-  /// Of a member that has not met the others.
-  virtual void vote_against() = 0;
+  /// Of a member that has not met the others: `why`. Others that still meet hear it by go_on().
+  virtual void vote_against(const Status& why) = 0;
   /// How many have voted, by the word of the job's arbiter: the same for all, whoever dies.
   virtual Result<int> vote(std::chrono::milliseconds patience) = 0;
   virtual void end_vote() = 0;
 
-  /// Meets the others in the new job until the invitation's timeout.
-  virtual Status meet(const Invitation& place) = 0;
+  /// Meets the others in the new job until the invitation's timeout, or gives up where `go_on` says
+  /// why.
+  virtual Status meet(const Invitation& place, const std::function<Status()>& go_on) = 0;
   /// The new job is not used: leaves it.
   virtual void leave_new() = 0;
   /// The new job's first call, by which its newcomers hear that it is used. What fails there its
@@ -68,9 +71,11 @@ class Growth {
   bool leads() const { return group_.rank() == 0; }
   Result<int> count_newcomers();
   Result<std::vector<WaitList::Newcomer>> find_newcomers();
+  Status learn_processes(int newcomers);
   Result<Invitation> take_seat();
   std::vector<Invitation> seats_for(const std::vector<int>& member_keys) const;
   Status invite(const std::vector<Invitation>& seats);
+  Status may_all_come();
   Status agree(const Status& met);
   void settle_newcomers(bool are_in);
   Status first_reason(const Status& own);
@@ -84,6 +89,8 @@ class Growth {
   const std::chrono::milliseconds call_timeout_;
   std::optional<WaitList> list_;               // at rank 0
   std::vector<WaitList::Newcomer> newcomers_;  // at rank 0
+  std::vector<std::string> processes_;         // of the newcomers
+  bool has_seen_end_ = false;                  // of one of these
 };
 
 /// How a newcomer accepts an invitation: it meets the others by the deadline, gives up where
@@ -93,11 +100,12 @@ using Accept = std::function<Status(const Invitation& place, TimePoint deadline,
                                     const std::function<Status()>& go_on,
                                     std::chrono::milliseconds first_call)>;
 
-/// A newcomer's way: waits on the list until `deadline`, and there again while that has not passed
-/// where a group that has let it in does not come about. Who is invited in time has its
-/// invitation's timeout to meet the others, half a minute after the deadline at most. Errors as
-/// Newcomer::await_invitation(), or of the try in which the deadline has passed.
-Status enter_group(Store& store, std::string_view name, int key, TimePoint deadline,
-                   const Accept& accept);
+/// A newcomer's way, by whose `process` others may see its end: waits on the list until `deadline`,
+/// and there again while that has not passed where a group that has let it in does not come about.
+/// Who is invited in time has its invitation's timeout to meet the others, half a minute after the
+/// deadline at most. Errors as Newcomer::await_invitation(), or of the try in which the deadline
+/// has passed.
+Status enter_group(Store& store, std::string_view name, int key, std::string_view process,
+                   TimePoint deadline, const Accept& accept);
 
 }  // namespace unisono::rendezvous

@@ -315,6 +315,7 @@ Result<Joined> host(const RendezvousPoint& point, const Applicant& self, TimePoi
                          deadline,
                          std::move(*listeners)};
   options.silence = point.silence;
+  options.comes_once = point.comes_once;
   auto joined = converse_as_host(std::move(options), self, deadline);
   // After a failure late ranks must still find the way to its reason.
   if (point.kind == RendezvousPoint::Kind::kFile && joined) {

@@ -75,10 +75,11 @@ Status Rendezvous::admit(Member member, int size) {
   return {};
 }
 
-void Rendezvous::depart(Rank rank, TimePoint now) {
+void Rendezvous::depart(Rank rank, TimePoint now, bool is_end) {
   std::optional<Member>& seat = seats_[static_cast<std::size_t>(rank)];
   if (!seat) return;
-  departed_[rank] = {std::move(*seat), now + grace::kReturn};
+  const Duration returns_in = comes_once_ && is_end ? Duration() : Duration(grace::kReturn);
+  departed_[rank] = {std::move(*seat), now + returns_in};
   seat.reset();
   --arrived_;
 }
@@ -87,9 +88,11 @@ Status Rendezvous::lost(TimePoint now) const {
   for (const auto& [rank, departed] : departed_) {
     if (now < departed.until) continue;
     return {ErrorCode::kRankFailed,
-            fmt::format("{} died or gave up before all ranks had arrived: its connection closed, "
-                        "and it did not come again within {}",
-                        member_text(departed.member), duration_text(grace::kReturn)),
+            fmt::format("{} died or gave up before all ranks had arrived: its connection closed{}",
+                        member_text(departed.member),
+                        comes_once_ ? ""
+                                    : ", and it did not come again within " +
+                                          duration_text(grace::kReturn)),
             rank};
   }
   return {};

@@ -14,14 +14,18 @@ namespace unisono::rendezvous {
 
 class Rendezvous {
  public:
-  Rendezvous(int size, TimePoint started) : size_(size), started_(started), seats_(size) {}
+  /// `comes_once`: as RendezvousPoint::comes_once.
+  Rendezvous(int size, TimePoint started, bool comes_once = false)
+      : size_(size), started_(started), comes_once_(comes_once), seats_(size) {}
 
   /// Seats a rank. An error says why this job cannot succeed: a rank given twice, a differing
   /// world size or differing settings.
   Status admit(Member member, int size);
-  /// The rank's connection closed before all had arrived; its seat is free again.
-  void depart(Rank rank, TimePoint now);
-  /// Not ok once a rank that went away has not come again within grace::kReturn: it is named.
+  /// The rank's connection closed before all had arrived; its seat is free again. `is_end`: by the
+  /// word of the other end's kernel.
+  void depart(Rank rank, TimePoint now, bool is_end = true);
+  /// Not ok once a rank that went away will not come again, or has not within grace::kReturn: it is
+  /// named.
   Status lost(TimePoint now) const;
   /// When lost() may change; kNever while nobody is away.
   TimePoint next_due() const;
@@ -37,6 +41,7 @@ class Rendezvous {
 
   int size_;
   TimePoint started_;
+  bool comes_once_;
   int arrived_ = 0;
   std::vector<std::optional<Member>> seats_;
   struct Departed {

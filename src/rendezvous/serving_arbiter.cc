@@ -113,7 +113,7 @@ void ServingArbiter::on_closed(int connection, TimePoint now, const Closing& how
 // Who goes to another arbiter, or has not heard this one for long, closes its connection too.
 bool ServingArbiter::proves_end(Rank rank, TimePoint now) const {
   if (deposers_.contains(rank)) return false;
-  return silence_.is_off() || silence_.hears(rank, now) || host_of(rank) == host_key(self());
+  return silence_.is_off() || hears(rank, now) || host_of(rank) == host_key(self());
 }
 
 void ServingArbiter::note_ended(Rank rank) {
@@ -175,8 +175,14 @@ Status ServingArbiter::take(Rank from, const Message& message, TimePoint now) {
       return {};
     }
     case MessageType::kBeat:
-      if (message.body.empty()) return {};
-      return {ErrorCode::kProtocol, "malformed beat message"};
+    case MessageType::kMisses:
+      if (!message.body.empty()) return {ErrorCode::kProtocol, "malformed beat message"};
+      if (message.type == MessageType::kMisses) {
+        deaf_.insert(from);
+      } else {
+        deaf_.erase(from);
+      }
+      return {};
     case MessageType::kDeposed: {
       UNISONO_ASSIGN(DeposedMessage deposed, decode_deposed(message.body, size_));
       // The word of one that was cut off for a while, while this arbiter served the others, is
@@ -320,6 +326,7 @@ void ServingArbiter::stop(bool own_rank_left, TimePoint now) {
 void ServingArbiter::close(int connection) {
   const auto seat = seats_.find(connection);
   connections_.erase(seat->second);
+  deaf_.erase(seat->second);
   seats_.erase(seat);
   links_.close(connection);
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,6 +44,8 @@ class ServingArbiter final : private Evidence {
     Rank self = 0;  ///< whose process it is
     bool is_standbys = false;
     std::chrono::milliseconds silence{0};  ///< as RendezvousPoint::silence
+    /// A standby's: ControlSession::arbiter_heard_at() of its own rank. Empty: as if that were now.
+    std::function<TimePoint()> heard_at{};
   };
   /// `members`: of the whole job. `links` outlives it.
   ServingArbiter(std::vector<Member> members, const Options& options, ArbiterLinks& links,
@@ -105,7 +108,7 @@ class ServingArbiter final : private Evidence {
   // Evidence
   bool has_ended(Rank rank) const override { return ended_.contains(rank); }
   bool hears(Rank rank, TimePoint now) const override {
-    return connections_.contains(rank) && silence_.hears(rank, now);
+    return connections_.contains(rank) && silence_.hears(rank, now) && !deaf_.contains(rank);
   }
   HostKey host_of(Rank rank) const override { return host_key(decider_.member(rank)); }
   bool may_have_another_arbiter(TimePoint now) const override;
@@ -138,6 +141,7 @@ class ServingArbiter final : private Evidence {
   void take_over(TimePoint now);
   void welcome_back(int connection, TimePoint now);
   void look_after_succession(TimePoint now);
+  bool own_rank_hears_arbiter(TimePoint now) const;
   void judge_missing(const std::vector<Rank>& missing, TimePoint now);
   void end_minority(const Parts& parts, TimePoint now);
   std::set<Rank> not_here(const std::vector<Rank>& ranks) const;
@@ -158,6 +162,7 @@ class ServingArbiter final : private Evidence {
   Silence silence_;
   Witnesses witnesses_;
   std::map<Rank, TimePoint> missed_until_;  // lately it was not heard, though this process ran
+  std::set<Rank> deaf_;                     // it is heard, and does not hear this arbiter
   std::map<int, Rank> seats_;               // by connection
   std::map<Rank, int> connections_;         // the same by rank
   bool follows_death_ = false;              // a standby's: those that came know of one

@@ -21,9 +21,7 @@ void Silence::on_wake(TimePoint now) {
   for (auto& [rank, heard] : heard_) heard = now;
 }
 
-bool Silence::was_stopped(TimePoint now) const {
-  return stopped_until_ > TimePoint::min() && now - stopped_until_ < limit_;
-}
+bool Silence::was_stopped(TimePoint now) const { return stopped_within(limit_, now); }
 
 bool Silence::hears(Rank rank, TimePoint now) const {
   const auto heard = heard_.find(rank);

@@ -35,6 +35,8 @@ class Silence {
   void on_wake(TimePoint now);
   /// This side itself was not run for a while, the limit ago at most.
   bool was_stopped(TimePoint now) const;
+  /// It was not until a moment ago: what it reads now was said meanwhile, or before.
+  bool reads_old_words(TimePoint now) const { return stopped_within(beat(), now); }
   /// True once a beat.
   bool take_beat(TimePoint now);
   /// Those that should have spoken since, and may be silent soon.
@@ -45,6 +47,9 @@ class Silence {
 
  private:
   Duration beat() const { return limit_ / 6; }
+  bool stopped_within(Duration time, TimePoint now) const {
+    return stopped_until_ > TimePoint::min() && now - stopped_until_ < time;
+  }
 
   const std::chrono::milliseconds limit_;
   std::map<Rank, TimePoint> heard_;

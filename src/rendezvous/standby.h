@@ -53,6 +53,7 @@ enum class DialOutcome : std::uint8_t {
   kPending,
   kSeated,   ///< it holds the arbiter
   kRefused,  ///< it still hears the arbiter that this rank has lost
+  kUnknown,  ///< it does not know yet whether it does
   kLeft,     ///< it leaves the job in this moment
   kFailed,   ///< it does not answer in time
   kAbsent,   ///< nobody listens there

@@ -10,6 +10,8 @@ DialOutcome answer_in(MessageType said) {
       return DialOutcome::kSeated;
     case MessageType::kRefusal:
       return DialOutcome::kRefused;
+    case MessageType::kNotKnown:
+      return DialOutcome::kUnknown;
     case MessageType::kFarewell:
       return DialOutcome::kLeft;
     case MessageType::kDeparted:

@@ -22,10 +22,11 @@ using std::chrono::milliseconds;
 constexpr Duration kListLookEvery = milliseconds(100);
 constexpr std::size_t kHandleDigits = 32;
 constexpr std::size_t kEntryBytesMax = 256;
-constexpr std::string_view kFormat = "1";
+constexpr std::string_view kFormat = "2";
 constexpr std::string_view kCrossedOut = "-";
 constexpr std::string_view kHere = "here";
 constexpr std::string_view kGone = "gone";
+constexpr std::string_view kUntold = "?";
 
 std::string list_of(std::string_view name) { return fmt::format("unisono/grow/{}/", name); }
 std::string first_key(const std::string& list) { return list + "first"; }
@@ -50,6 +51,11 @@ bool is_handle(std::string_view text) {
          });
 }
 
+bool is_word(std::string_view text) {
+  return !text.empty() && text.size() <= kProcessBytesMax &&
+         text.find(' ') == std::string_view::npos;
+}
+
 template <typename Number>
 bool read_number(std::string_view text, Number* out) {
   const char* const end = text.data() + text.size();
@@ -71,13 +77,14 @@ bool split_words(std::string_view text, std::array<std::string_view, N>* words) 
 }
 
 std::optional<WaitList::Newcomer> parse_entry(std::string_view text, int place) {
-  std::array<std::string_view, 3> words;
+  std::array<std::string_view, 4> words;
   WaitList::Newcomer newcomer{.place = place};
   if (!split_words(text, &words) || words[0] != kFormat || !is_handle(words[1]) ||
-      !read_number(words[2], &newcomer.key)) {
+      !read_number(words[2], &newcomer.key) || words[3].size() > kProcessBytesMax) {
     return {};
   }
   newcomer.handle = words[1];
+  if (words[3] != kUntold) newcomer.process = words[3];
   return newcomer;
 }
 
@@ -124,8 +131,11 @@ std::string random_group() { return random_hex(kHandleDigits); }
 
 // ---- Rank 0 of the group ------------------------------------------------------------------------
 
-WaitList::WaitList(Store& store, std::string_view name, std::string group)
-    : store_(store), list_(list_of(name)), group_(std::move(group)) {}
+WaitList::WaitList(Store& store, std::string_view name, std::string group, HasEnded has_ended)
+    : store_(store),
+      list_(list_of(name)),
+      group_(std::move(group)),
+      has_ended_(std::move(has_ended)) {}
 
 Result<std::vector<WaitList::Newcomer>> WaitList::find(const Wanted& wanted,
                                                        const std::function<Status()>& go_on) {
@@ -202,7 +212,7 @@ Status WaitList::read_answers() {
     UNISONO_ASSIGN(const std::string word, answer_of(seen.newcomer, TimePoint()));
     seen.is_here = word == kHere;
     const bool is_late = word != kHere && Clock::now() - seen.asked >= kAnswerTime;
-    if (word == kGone || is_late) silent.push_back(place);
+    if (word == kGone || is_late || has_ended_(seen.newcomer.process)) silent.push_back(place);
   }
   for (const int place : silent) {
     log::info(fmt::format(
@@ -249,18 +259,23 @@ bool WaitList::awaits_answers() const {
 
 // ---- The newcomer -------------------------------------------------------------------------------
 
-Newcomer::Newcomer(Store& store, std::string_view name, int key)
+Newcomer::Newcomer(Store& store, std::string_view name, int key, std::string_view process)
     : store_(store),
       list_(list_of(name)),
       name_(name),
       key_(key),
+      process_(is_word(process) ? process : kUntold),
       handle_(random_group()),
-      entry_(fmt::format("{} {} {}", kFormat, handle_, key)) {}
+      entry_(entry()) {}
+
+std::string Newcomer::entry() const {
+  return fmt::format("{} {} {} {}", kFormat, handle_, key_, process_);
+}
 
 Status Newcomer::renew() {
   UNISONO_TRY(leave());
   handle_ = random_group();
-  entry_ = fmt::format("{} {} {}", kFormat, handle_, key_);
+  entry_ = entry();
   place_ = -1;
   group_.clear();
   return Status();

@@ -5,13 +5,15 @@
 // them again. All that the store holds is input from outside.
 //
 //   unisono/grow/<name>/first                   the first place that may not be crossed out
-//   unisono/grow/<name>/place/<n>               "1 <newcomer> <key>", or "-": crossed out
+//   unisono/grow/<name>/place/<n>               "2 <newcomer> <key> <process>", or "-":
+//                                               crossed out
 //   unisono/grow/<name>/<newcomer>/question     "<group>": are you there?
 //   unisono/grow/<name>/<newcomer>/<group>      "here", or "gone"
-//   unisono/grow/<name>/<newcomer>/invitation/<group>  "1 <job> <rank> <size> <milliseconds>", or
+//   unisono/grow/<name>/<newcomer>/invitation/<group>  "2 <job> <rank> <size> <milliseconds>", or
 //                                               "-": it does not hold any more
 //
-// <newcomer> and <group>, which names one call of grow(), are random. Places are never used twice,
+// <newcomer> and <group>, which names one call of grow(), are random. <process> is a word by which
+// some see that it has ended, or "?". Places are never used twice,
 // so two newcomers can only meet in one where both find it free at the same moment: then it holds
 // the later one, and the other finds that out and takes the next.
 //
@@ -38,8 +40,8 @@ namespace unisono::rendezvous {
 inline constexpr std::size_t kListNameBytesMax = 200;
 /// Newcomers that may ever be on one list.
 inline constexpr int kPlacesMax = 1 << 20;
-/// How long a newcomer on the list is waited for that does not answer. One that has answered and
-/// dies then is waited for until the invitation's timeout.
+/// How long a newcomer on the list is waited for that does not answer, and of which nobody sees
+/// that its process has ended.
 inline constexpr Duration kAnswerTime = std::chrono::seconds(2);
 
 /// The longest timeout of an invitation.
@@ -53,6 +55,11 @@ struct Invitation {
   std::chrono::milliseconds timeout{};  ///< until all have met, at most kMeetTimeMax
 };
 
+/// Of the word for a process.
+inline constexpr std::size_t kProcessBytesMax = 128;
+/// Whether that process is seen to have ended, for certain.
+using HasEnded = std::function<bool(const std::string& process)>;
+
 /// Random, for one call of grow() and for the job that comes of it.
 std::string random_group();
 
@@ -63,6 +70,7 @@ class WaitList {
     std::string handle;
     int place = 0;
     int key = 0;
+    std::string process;  ///< empty: not told
   };
   struct Wanted {
     int at_least = 1;
@@ -70,10 +78,11 @@ class WaitList {
     TimePoint deadline{};  ///< for `at_least`
   };
 
-  WaitList(Store& store, std::string_view name, std::string group);
+  WaitList(Store& store, std::string_view name, std::string group, HasEnded has_ended);
 
   /// Those that are there, in the order of their places: `at_most`, or as many as there are once
-  /// they are `at_least`; fewer where the deadline passed. Who does not answer is crossed out.
+  /// they are `at_least`; fewer where the deadline passed. Who does not answer, or has ended, is
+  /// crossed out.
   /// `go_on` is asked every now and then; its error ends the search.
   Result<std::vector<Newcomer>> find(const Wanted& wanted, const std::function<Status()>& go_on);
   Status invite(const Newcomer& newcomer, const Invitation& invitation);
@@ -99,6 +108,7 @@ class WaitList {
   Store& store_;
   const std::string list_;
   const std::string group_;
+  const HasEnded has_ended_;
   int first_ = -1;  // -1: not read yet
   int end_ = 0;     // the first free place
   std::map<int, Seen> seen_;
@@ -108,7 +118,8 @@ class WaitList {
 /// A newcomer's way from the list to an invitation.
 class Newcomer {
  public:
-  Newcomer(Store& store, std::string_view name, int key);
+  /// `process`: the word for its process; one that is none, or too long, is not told.
+  Newcomer(Store& store, std::string_view name, int key, std::string_view process);
 
   /// Waits on the list until it is invited. kTimeout when the deadline passed; it is not on the
   /// list any more then.
@@ -125,6 +136,7 @@ class Newcomer {
   Status leave();
 
  private:
+  std::string entry() const;
   Status take_place(TimePoint deadline);
   Result<bool> has_place();
   Result<std::optional<Invitation>> look(TimePoint until);
@@ -134,6 +146,7 @@ class Newcomer {
   const std::string list_;
   const std::string name_;
   const int key_;
+  const std::string process_;
   std::string handle_;
   std::string entry_;
   int place_ = -1;

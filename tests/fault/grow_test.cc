@@ -10,6 +10,7 @@
 #include <map>
 #include <thread>
 
+#include "base/process_facts.h"
 #include "rendezvous/wait_list.h"
 #include "tests/fault/outcome_board.h"
 #include "tests/fault/role_report.h"
@@ -124,6 +125,15 @@ int live_beside_a_dying_rank() {
 }
 const RoleEntry kBesideADyingRank("beside_a_dying_rank", live_beside_a_dying_rank);
 
+// Is invited, and dies then.
+int live_until_invited() {
+  FolderStore store(std::getenv("GROW_FOLDER"));
+  rendezvous::Newcomer newcomer(store, kGroup, number_of("GROW_RANK"), process_name());
+  static_cast<void>(newcomer.await_invitation(Clock::now() + kCallTimeout));
+  die();
+}
+const RoleEntry kUntilInvited("until_invited", live_until_invited);
+
 class GrowOfProcesses : public testing::TestWithParam<std::string> {
  protected:
   ChildProcess start(Rank rank, int cycle) {
@@ -212,7 +222,7 @@ class Newcomers {
   // It is invited and never heard of again.
   void add_one_that_dies(int key = 0) {
     threads_.emplace_back([this, key] {
-      rendezvous::Newcomer newcomer(store_, kGroup, key);
+      rendezvous::Newcomer newcomer(store_, kGroup, key, "");
       const auto invitation = newcomer.await_invitation(Clock::now() + kCallTimeout);
       if (!invitation) complaints_.add(-1, invitation.error().message());
     });
@@ -311,6 +321,28 @@ TEST(Grow, GoesOnWithoutANewcomerThatDiesOnItsWay) {
   });
 }
 
+// One that was to be rank 0 of the new job, and one that was to be the last rank. Others would be
+// waited for as long as all calls are.
+TEST(Grow, HearsAtOnceThatANewcomerOfItsHostHasDied) {
+  for (const int key : {-1, 5}) {
+    const TemporaryFolder folder;
+    FolderStore store(folder.path());
+    ChildProcess newcomer("until_invited",
+                          {"GROW_RANK=" + std::to_string(key), "GROW_FOLDER=" + folder.path()});
+    run_ranks(3, "auto", [&](Communicator& comm) {
+      const Outcome outcome = outcome_of([&] {
+        comm.grow(store, kGroup,
+                  {.wait = kCallTimeout, .key = comm.rank(), .timeout = kCallTimeout});
+      });
+      require(outcome.written && outcome.code == ErrorCode::kRendezvous, outcome.message);
+      require(std::string(outcome.message).find("its process has ended") != std::string::npos,
+              outcome.message);
+      expect_members(comm, comm.rank(), {0, 1, 2});
+    });
+    EXPECT_EQ(newcomer.wait(), 1000 + SIGKILL);
+  }
+}
+
 // Without it nobody knows where to meet.
 TEST(Grow, GoesOnWithoutANewcomerThatWasToBeRankZero) {
   MapStore store;
@@ -329,9 +361,10 @@ TEST(Grow, CrossesOutWhoDoesNotAnswerAndWhatIsNoNewcomer) {
   MapStore store;
   Newcomers newcomers(store);
   const std::string hex(32, 'a');
-  const std::vector<std::string> entries{
-      "1 " + hex + " 0",   "1 " + hex + " 0 more",    "2 " + hex + " 0",          "1 nobody 0",
-      "1 " + hex + " 1e9", std::string(100'000, 'x'), "1 " + hex + " 99999999999"};
+  const std::vector<std::string> entries{"2 " + hex + " 0 ?",          "2 " + hex + " 0 ? more",
+                                         "1 " + hex + " 0 ?",          "2 nobody 0 ?",
+                                         "2 " + hex + " 1e9 ?",        std::string(100'000, 'x'),
+                                         "2 " + hex + " 99999999999 ?"};
   for (std::size_t i = 0; i < entries.size(); ++i) {
     store.set("unisono/grow/group/place/" + std::to_string(i), entries[i]);
   }

@@ -66,6 +66,7 @@ struct Fault {
   Duration at{};
   Duration lasts = Duration::max();
   std::size_t call = 0;
+  bool is_one_way = false;  ///< of a partition: the others still hear the hosts that it names
   /// Of a job that grows: `rank` is the number of a newcomer, ...
   bool is_of_newcomer = false;
   /// ... and `at` counts from its start; or else from the first time that the member grows.

@@ -40,7 +40,8 @@ std::string text_of(const Fault& fault) {
       return fmt::format("rank {} makes another call as number {}", fault.rank, fault.call);
     case Fault::Kind::kPartition:
       return fmt::format(
-          "hosts of ranks {} to {} are cut off at {:.3f} ms{}", fault.rank, fault.peer, at_ms,
+          "hosts of ranks {} to {} {} at {:.3f} ms{}", fault.rank, fault.peer,
+          fault.is_one_way ? "do not hear the others" : "are cut off", at_ms,
           fault.is_for_ever()
               ? std::string()
               : fmt::format(" for {:.3f} ms",

@@ -59,6 +59,7 @@ class ControlClient final : public rendezvous::ArbiterConnection, private rendez
   /// It looks for who holds the arbiter.
   bool is_seeking() const { return session_.is_seeking(); }
   bool has_left() const { return session_.has_left(); }
+  TimePoint arbiter_heard_at() const { return session_.arbiter_heard_at(); }
 
   void on_message(int connection, std::string_view bytes);
   void on_closed(int connection);

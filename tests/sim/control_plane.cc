@@ -78,7 +78,9 @@ int ControlPlane::connect(Rank rank, Rank holder) {
 rendezvous::ServingArbiter& ControlPlane::arbiter(Rank holder) {
   Seat& its = seat(holder);
   if (its.arbiter == nullptr) {
-    const rendezvous::ServingArbiter::Options options{holder, holder != 0, options_.silence};
+    const rendezvous::ServingArbiter::Options options{
+        holder, holder != 0, options_.silence,
+        [this, holder] { return client(holder).arbiter_heard_at(); }};
     its.arbiter = std::make_unique<rendezvous::ServingArbiter>(
         members_, options, static_cast<rendezvous::ArbiterLinks&>(*this), schedule_.now());
   }

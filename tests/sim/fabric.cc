@@ -435,7 +435,11 @@ SimulatedTransport::Link& SimulatedTransport::link(Rank peer) {
     const bool is_in_touch = fabric_.ways_.contains(key_of(peer, rank_));
     const bool is_broken = peer != rank_ && (is_cut_off(peer) || is_cut_off(rank_));
     const bool is_apart = fabric_.passes_at_(rank_, peer) == kNever;
-    if (!is_in_touch && (is_broken || is_apart)) fabric_.refuse(rank_, peer);
+    if (!is_in_touch && is_apart) {
+      fabric_.cut(rank_, peer, kUnacknowledged);
+    } else if (!is_in_touch && is_broken) {
+      fabric_.refuse(rank_, peer);
+    }
   }
   return *link;
 }

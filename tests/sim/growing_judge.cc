@@ -126,7 +126,8 @@ class GrowthJudge {
   // Nobody is named that has done nothing. By a vote that fails a member only says what it saw.
   void judge_failures(const Process& its, const Process::Place& place) {
     for (const SimulatedRank::Seen& seen : rank_at(place).failures()) {
-      if (seen.failure.code() == ErrorCode::kAborted) continue;
+      const ErrorCode code = seen.failure.code();
+      if (code == ErrorCode::kAborted || code == ErrorCode::kRendezvous) continue;
       const Rank named = seen.failure.rank();
       const Process* const blamed = named < 0 ? nullptr : &process(process_of(place.job, named));
       const bool is_true = blamed == nullptr ? is_disturbed_ : !is_unharmed(*blamed);

@@ -6,13 +6,13 @@
 namespace unisono::sim {
 namespace {
 
-Status has_ended() { return {ErrorCode::kClosed, "the process has ended"}; }
+Status is_over() { return {ErrorCode::kClosed, "the process has ended"}; }
 
 }  // namespace
 
 Status run_call(Program& program, SimulatedCommunicator& communicator, const Call& call) {
   UNISONO_TRY(communicator.usable());
-  if (program.is_ending()) return has_ended();
+  if (program.is_ending()) return is_over();
   struct Over {
     bool is_over = false;
     Status outcome;
@@ -21,7 +21,7 @@ Status run_call(Program& program, SimulatedCommunicator& communicator, const Cal
   const auto over = std::make_shared<Over>();
   communicator.begin(call, [over](const Status& outcome) { *over = {true, outcome}; });
   program.wake();
-  if (!program.wait_until([&] { return over->is_over; })) return has_ended();
+  if (!program.wait_until([&] { return over->is_over; })) return is_over();
   return over->outcome;
 }
 
@@ -39,7 +39,12 @@ Status GrowingMember::call(Collective collective, const void* in, void* out, std
                    .options = {.timeout = timeout}});
 }
 
-Status GrowingMember::go_on() { return program_.is_ending() ? has_ended() : group_.usable(); }
+Status GrowingMember::go_on() {
+  if (program_.is_ending()) return is_over();
+  UNISONO_TRY(group_.usable());
+  const Status vote = voters_ == nullptr ? Status() : voters_->usable();
+  return vote.code() == ErrorCode::kRendezvous ? vote : Status();
+}
 
 Status GrowingMember::prepare_vote() {
   UNISONO_TRY(go_on());
@@ -49,11 +54,12 @@ Status GrowingMember::prepare_vote() {
     voters_ = rank_.take_made();
     return voters_ != nullptr || !group_.usable().ok();
   });
-  return voters_ != nullptr ? Status() : program_.is_ending() ? has_ended() : group_.usable();
+  return voters_ != nullptr ? Status() : program_.is_ending() ? is_over() : group_.usable();
 }
 
-void GrowingMember::vote_against() {
-  voters_->fail(Status(ErrorCode::kAborted, "could not join the grown one", voters_->rank()),
+void GrowingMember::vote_against(const Status& why) {
+  voters_->fail(Status(ErrorCode::kRendezvous, "could not join the grown one: " + why.message(),
+                       voters_->rank()),
                 JobCommunicator::Tell::kEveryone);
   voters_->close();
 }
@@ -68,15 +74,15 @@ Result<int> GrowingMember::vote(std::chrono::milliseconds patience) {
     state = shrinking.advance();
     return state != Shrinking::State::kGoesOn;
   });
-  if (state == Shrinking::State::kGoesOn) return has_ended();
+  if (state == Shrinking::State::kGoesOn) return is_over();
   if (state == Shrinking::State::kRefused) return shrinking.why();
   shrinking.made().close();
   return shrinking.made().size();
 }
 
-Status GrowingMember::meet(const rendezvous::Invitation& place) {
-  UNISONO_ASSIGN(grown_,
-                 join_(place, later(schedule_.now(), place.timeout), [this] { return go_on(); }));
+Status GrowingMember::meet(const rendezvous::Invitation& place,
+                           const std::function<Status()>& go_on) {
+  UNISONO_ASSIGN(grown_, join_(place, later(schedule_.now(), place.timeout), go_on));
   return Status();
 }
 

@@ -23,23 +23,26 @@ class GrowingMember final : public rendezvous::GrowingGroup {
       std::function<Result<SimulatedRank*>(const rendezvous::Invitation& place, TimePoint deadline,
                                            const std::function<Status()>& go_on)>;
   /// `rank` is lent.
-  GrowingMember(Program& program, SimulatedRank& rank, const Schedule& schedule, Join join)
+  GrowingMember(Program& program, SimulatedRank& rank, const Schedule& schedule, Join join,
+                rendezvous::HasEnded has_ended)
       : program_(program),
         rank_(rank),
         group_(rank.lent()),
         schedule_(schedule),
-        join_(std::move(join)) {}
+        join_(std::move(join)),
+        has_ended_(std::move(has_ended)) {}
 
   Rank rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
   Status call(Collective collective, const void* in, void* out, std::size_t bytes,
               std::chrono::milliseconds timeout) override;
   Status go_on() override;
+  bool has_ended(const std::string& process) override { return has_ended_(process); }
   Status prepare_vote() override;
-  void vote_against() override;
+  void vote_against(const Status& why) override;
   Result<int> vote(std::chrono::milliseconds patience) override;
   void end_vote() override { voters_->close(); }
-  Status meet(const rendezvous::Invitation& place) override;
+  Status meet(const rendezvous::Invitation& place, const std::function<Status()>& go_on) override;
   void leave_new() override { grown_->end_soon(Duration::zero()); }
   void use_new(std::chrono::milliseconds timeout) override;
 
@@ -49,6 +52,7 @@ class GrowingMember final : public rendezvous::GrowingGroup {
   SimulatedCommunicator& group_;
   const Schedule& schedule_;
   const Join join_;
+  const rendezvous::HasEnded has_ended_;
   SimulatedCommunicator* voters_ = nullptr;
   SimulatedRank* grown_ = nullptr;
 };

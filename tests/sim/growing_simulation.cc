@@ -72,6 +72,9 @@ class GrowingSimulation {
   SimulatedRank& rank_at(const Process::Place& place) const {
     return *jobs_[static_cast<std::size_t>(place.job)]->ranks[static_cast<std::size_t>(place.rank)];
   }
+  bool sees_end(const Process& its, int process) {
+    return at(process).is_dead && its.number / kRanksOfHost == process / kRanksOfHost;
+  }
   bool is_gone(const Process& its) const;
   bool is_over() const;
   void accuse(const std::string& what) {
@@ -355,7 +358,8 @@ bool GrowingSimulation::grow(Process& its, SimulatedRank& rank) {
         auto joined = join(its, place, deadline, go_on);
         if (joined) its.growths.back().new_job = its.places.back().job;
         return joined;
-      });
+      },
+      [&](const std::string& process) { return sees_end(its, std::stoi(process)); });
   const GrowOptions options{.at_most = c_.growing.target - member.size(),
                             .wait = c_.growing.wait,
                             .key = its.key,
@@ -386,8 +390,9 @@ bool GrowingSimulation::enter(Process& its) {
     if (!used && !program.is_ending()) rank->end_soon(Duration::zero());
     return used;
   };
-  const Status entered = rendezvous::enter_group(*its.store, kGroup, its.key,
-                                                 schedule_.now() + kNewcomerWaits, accept);
+  const Status entered =
+      rendezvous::enter_group(*its.store, kGroup, its.key, std::to_string(its.number),
+                              schedule_.now() + kNewcomerWaits, accept);
   if (!entered) return false;
   use_latest_place(its);
   return true;

@@ -87,6 +87,27 @@ TEST(Growing, LetsAnotherOneInWhereANewcomerDies) {
   }
 }
 
+// It would be waited for much longer. Rank 0 dies first, so that newcomer 3 is on the host of
+// a member that does not lead.
+TEST(Growing, DoesNotWaitForANewcomerThatDiesOnAMembersHost) {
+  for (std::uint64_t step = 1; step <= 60; ++step) {
+    Case c = case_of_three(2);
+    c.faults[0].rank = 0;
+    c.growing.target = 3;
+    c.growing.timeout = seconds(300);
+    c.growing.newcomers[1].starts = seconds(6);
+    c.faults.push_back({.kind = Fault::Kind::kCrash,
+                        .rank = 0,
+                        .is_of_newcomer = true,
+                        .is_in_growth = true,
+                        .step = step});
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty()) << "step " << step;
+    EXPECT_LT(outcome.took, seconds(60)) << "step " << step;
+    EXPECT_GE(outcome.ranks_grown, 3) << "step " << step;
+  }
+}
+
 TEST(Growing, LetsNewcomersInWhicheverMemberDies) {
   for (const Rank victim : {0, 1}) {
     for (int step = 0; step < 100; ++step) {

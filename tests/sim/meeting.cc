@@ -41,7 +41,7 @@ Result<int> Meetings::join(const Guest& guest, TimePoint deadline) {
 
 Result<int> Meetings::host(const Guest& guest, TimePoint deadline) {
   const int meeting = static_cast<int>(gatherings_.size());
-  gatherings_.push_back({guest.process, {guest.size, schedule_.now()}, deadline});
+  gatherings_.push_back({guest.process, {guest.size, schedule_.now(), true}, deadline});
   const Status told = rendezvous::set_in_store(guest.store, guest.place, std::to_string(meeting));
   if (!told) {
     gathering(meeting).listens = false;

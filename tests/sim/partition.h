@@ -27,7 +27,7 @@ class Partition {
   /// When what `from` sends to `to` gets there at the earliest; kNever: not. What was lost is sent
   /// again soon after the network is back.
   TimePoint passes_at(int from, int to) {
-    if (!separates(from, to)) return {};
+    if (!separates(from, to) || (fault_->is_one_way && is_inside(*fault_, from))) return {};
     if (ends_ == kNever) return kNever;
     return ends_ <= schedule_.now() ? TimePoint{} : ends_ + random_.up_to(kSentAgain);
   }

@@ -269,6 +269,39 @@ TEST(Simulation, GoesOnWithTheGreaterPartWhoseStandbyWasStopped) {
   EXPECT_GT(went_on, kSteps / 2);
 }
 
+// The lowest standby wakes when the others have just missed the arbiter, and finds that out itself
+// a silence later, before deadlines pass. They come to it three times meanwhile.
+TEST(Simulation, IsNotCutOffByAStandbyThatWasStopped) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Case c = barriers_of_five();
+    c.seed = seed;
+    c.silence = std::chrono::seconds(5);
+    c.faults = {{.kind = Fault::Kind::kStop, .rank = 0},
+                {.kind = Fault::Kind::kStop, .rank = 1, .lasts = std::chrono::milliseconds(4850)}};
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty()) << "seed " << seed;
+    EXPECT_EQ(outcome.ranks_shrunk, 4) << "seed " << seed;
+  }
+}
+
+// Those that hear the others and are not heard by them, or the other way round.
+TEST(Simulation, GoesOnInOnePartWhereTheNetworkLosesWhatIsSaidOneWay) {
+  for (const auto& [first, last, part] : {std::tuple(0, 1, 3), {2, 4, 3}, {4, 4, 4}, {0, 3, 4}}) {
+    for (int step = 0; step < 60; ++step) {
+      Case c = barriers_of_five();
+      c.seed = static_cast<std::uint64_t>(step);
+      c.silence = std::chrono::seconds(3);
+      c.faults = {{.kind = Fault::Kind::kPartition, .rank = first, .peer = last}};
+      c.faults[0].is_one_way = true;
+      if (step > 0) c.faults[0].lasts = std::chrono::milliseconds(2000 + 100 * step);
+      const Outcome outcome = run(c);
+      EXPECT_THAT(outcome.wrong, IsEmpty()) << describe(c);
+      if (step > 0) continue;
+      EXPECT_EQ(outcome.ranks_shrunk, part) << describe(c);
+    }
+  }
+}
+
 // What they showed: a rank that waits for one outside of its part, or for any, or for one of
 // several that have left; refusals that follow each other without end; parts whose standby has
 // left.

@@ -445,7 +445,8 @@ void Simulation::judge_partition() {
     if (!is_right && !its.shrunk().empty()) {
       return accuse("the wrong part goes on: " + its.whereabouts());
     }
-    if (!is_right && its.refusal().code() != ErrorCode::kPartitioned) {
+    // Who is heard by the others may be named for a broken link.
+    if (!is_right && !partition->is_one_way && its.refusal().code() != ErrorCode::kPartitioned) {
       return accuse("a part that may not go on is told something else: " + its.refusal().message() +
                     "; " + its.whereabouts());
     }

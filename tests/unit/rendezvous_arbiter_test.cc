@@ -67,8 +67,10 @@ class ArbiterTest : public testing::Test {
     for (const Member& member : members) arbiter_->seat(member.rank, member.rank, now_);
   }
   void stand_by(Rank self, int size) {
-    arbiter_.emplace(members_apart(size), ServingArbiter::Options{self, true, kSilence}, lines_,
-                     now_);
+    arbiter_.emplace(
+        members_apart(size),
+        ServingArbiter::Options{self, true, kSilence, [this] { return own_rank_heard_at_; }},
+        lines_, now_);
   }
   /// Only these are heard.
   void run_for(Duration time, const std::vector<Rank>& heard) {
@@ -90,6 +92,7 @@ class ArbiterTest : public testing::Test {
   }
 
   TimePoint now_ = kMetAt;
+  TimePoint own_rank_heard_at_ = kNever;  // of a standby, the arbiter
   Lines lines_;
   std::optional<ServingArbiter> arbiter_;
 };
@@ -129,6 +132,19 @@ TEST_F(ArbiterTest, OfAStandbyKeepsWhoHasLeft) {
   for (const Rank rank : {1, 2}) come({"job", rank, {0}, {}, {}, {0}});
   run_for(grace::kSuccession + milliseconds(200), {1, 2});
   EXPECT_THAT(named_to(2), ElementsAre(0, 4));
+}
+
+// As after a stop of its process, until it hears the arbiter again.
+TEST_F(ArbiterTest, OfAStandbyDoesNotSayThatTheArbiterLivesWhereItsRankHasNotHeardItLately) {
+  stand_by(1, 5);
+  own_rank_heard_at_ = now_ - kSilence / 2;
+  come({"job", 2, {0}, {}, {}});
+  run_for(grace::kOwnRank + milliseconds(200), {});
+  EXPECT_THAT(lines_.said[2], ElementsAre(MessageType::kNotKnown, MessageType{}));
+  own_rank_heard_at_ = now_;
+  come({"job", 3, {0}, {}, {}});
+  run_for(grace::kOwnRank + milliseconds(200), {});
+  EXPECT_THAT(lines_.said[3], ElementsAre(MessageType::kRefusal, MessageType{}));
 }
 
 TEST_F(ArbiterTest, ThatServesHearsAGoodbyeOfWhoHadAnother) {
@@ -182,6 +198,25 @@ TEST_F(ArbiterTest, DoesNotHearThoseThatWereSilentBefore) {
   EXPECT_EQ(lines_.decisions[1].back().code, ErrorCode::kPartitioned);
 }
 
+// Ranks 0 and 1 are two of five then: rank 2, which is heard, may be with ranks 3 and 4.
+TEST_F(ArbiterTest, DoesNotCountWhoDoesNotHearIt) {
+  meet(5);
+  arbiter_->on_message(2, {MessageType::kMisses, {}}, now_);
+  run_for(kSilence + milliseconds(500), {0, 1, 2});
+  for (const Rank rank : {2, 3, 4}) {
+    EXPECT_THAT(lines_.said[rank], ElementsAre(MessageType::kPartEnded)) << "to rank " << rank;
+  }
+  EXPECT_EQ(named_to(1), std::vector<Rank>{1});
+}
+
+TEST_F(ArbiterTest, CountsWhoHearsItAgain) {
+  meet(5);
+  arbiter_->on_message(2, {MessageType::kMisses, {}}, now_);
+  arbiter_->on_message(2, {MessageType::kBeat, {}}, now_);
+  run_for(kSilence + milliseconds(500), {0, 1, 2});
+  EXPECT_EQ(named_to(2), (std::vector<Rank>{3, 4}));
+}
+
 TEST_F(ArbiterTest, TellsEachOfTheSmallerPartWhereItsOwnRankHasLeft) {
   meet(6);
   arbiter_->on_message(0, {MessageType::kGoodbye, {}}, now_);
@@ -206,6 +241,8 @@ TEST_F(ArbiterTest, TakesNoBeatThatSaysSomething) {
   meet(3);
   arbiter_->on_message(1, {MessageType::kBeat, "x"}, now_);
   EXPECT_FALSE(arbiter_->is_seated(1));
+  arbiter_->on_message(2, {MessageType::kMisses, "x"}, now_);
+  EXPECT_FALSE(arbiter_->is_seated(2));
 }
 
 /// Rank 0 is alone on its host, all others share one.
@@ -334,6 +371,62 @@ struct RankLines final : ControlLinks {
   std::vector<Rank> dialled, probed;
   ProcessSight sight = ProcessSight::kStopped;
 };
+
+// As its connection does that wakes in time, and hears the arbiter or does not.
+void run_for(ControlSession* session, Duration time, TimePoint* now, bool hears = false) {
+  for (const TimePoint until = *now + time; *now < until; *now += milliseconds(100)) {
+    session->on_wake(*now);
+    if (hears) session->on_heard(*now);
+    session->look_for_silence(*now);
+    session->beat(*now);
+  }
+}
+
+// Three refusals in a row say that the link to the arbiter is broken; that a standby does not know
+// yet says nothing.
+TEST(ControlSession, IsCutOffByStandbysThatHearTheArbiterAlone) {
+  const std::vector<Member> members = members_apart(6);
+  for (const DialOutcome outcome : {DialOutcome::kRefused, DialOutcome::kUnknown}) {
+    RankLines lines;
+    ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+    TimePoint now = kMetAt;
+    for (int i = 0; i < 5 && !session.is_lost(); ++i) {
+      run_for(&session, 2 * kSilence, &now);
+      ASSERT_TRUE(session.is_seeking());
+      session.on_dialled(outcome, now);
+    }
+    EXPECT_EQ(session.is_lost(), outcome == DialOutcome::kRefused);
+  }
+}
+
+TEST(ControlSession, KnowsNothingOfTheArbiterByWhatWasSaidBeforeAStop) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 1, "job", kSilence, lines, kMetAt);
+  TimePoint now = kMetAt;
+  run_for(&session, kSilence, &now, true);
+  const TimePoint heard = session.arbiter_heard_at();
+  EXPECT_EQ(heard, now - milliseconds(100));
+  now += kSilence;
+  run_for(&session, milliseconds(100), &now, true);
+  EXPECT_EQ(session.arbiter_heard_at(), heard);
+  run_for(&session, kSilence / 3, &now, true);
+  EXPECT_EQ(session.arbiter_heard_at(), now - milliseconds(100));
+}
+
+TEST(ControlSession, SaysWhetherItMissesTheArbiter) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  TimePoint now = kMetAt;
+  run_for(&session, kSilence / 3, &now);
+  EXPECT_THAT(lines.said, testing::Each(MessageType::kBeat));
+  run_for(&session, 2 * kSilence, &now);
+  EXPECT_TRUE(session.is_seeking());
+  EXPECT_EQ(lines.said.back(), MessageType::kMisses);
+  run_for(&session, kSilence / 3, &now, true);
+  EXPECT_EQ(lines.said.back(), MessageType::kBeat);
+}
 
 TEST(ControlSession, LooksForAStandbyWhereAnotherPartHasEnded) {
   const std::vector<Member> members = members_apart(6);

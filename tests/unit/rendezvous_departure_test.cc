@@ -6,7 +6,9 @@
 #include <future>
 #include <vector>
 
+#include "base/grace_periods.h"
 #include "rendezvous/control_messages.h"
+#include "rendezvous/rendezvous.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous_support.h"
 
@@ -41,6 +43,33 @@ TEST(Rank, ThatGoesAwayBeforeAllHaveArrivedIsNamedToTheOthers) {
     EXPECT_EQ(outcome.status.code(), ErrorCode::kRankFailed) << outcome.status.message();
     EXPECT_EQ(outcome.status.rank(), 2);
     EXPECT_THAT(outcome.status.message(), HasSubstr("rank 2 (host testhost, pid "));
+  }
+}
+
+// Of a job whose ranks nobody starts again.
+TEST(Rank, ThatComesOnceAndGoesAwayIsNotWaitedFor) {
+  RendezvousPoint point = abstract_point();
+  point.comes_once = true;
+  const auto candidates = others_than(2, point);
+  auto others = std::async(std::launch::async, [&] { return meet(candidates); });
+  rank_at(point, 2, kWorld).close();
+  for (const Outcome& outcome : others.get()) {
+    EXPECT_EQ(outcome.status.code(), ErrorCode::kRankFailed) << outcome.status.message();
+    EXPECT_EQ(outcome.status.rank(), 2);
+    EXPECT_THAT(outcome.status.message(), testing::Not(HasSubstr("did not come again")));
+  }
+}
+
+TEST(Rendezvous, AwaitsWhoComesOnceNoLongerThanItsKernelTells) {
+  const TimePoint now = Clock::now();
+  for (const bool comes_once : {false, true}) {
+    for (const bool is_end : {false, true}) {
+      Rendezvous rendezvous(2, now, comes_once);
+      ASSERT_TRUE(rendezvous.admit(test_member(1), 2));
+      rendezvous.depart(1, now, is_end);
+      EXPECT_EQ(rendezvous.lost(now).ok(), !(comes_once && is_end));
+      EXPECT_FALSE(rendezvous.lost(now + grace::kReturn));
+    }
   }
 }
 

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 
 #include <functional>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "rendezvous/wait_list.h"
@@ -18,7 +20,10 @@ using testing::SizeIs;
 const std::string kList = "unisono/grow/group/";
 const std::string kFirst(32, 'a'), kSecond(32, 'b');
 
-std::string entry_of(const std::string& newcomer) { return "1 " + newcomer + " 0"; }
+std::string entry_of(const std::string& newcomer, const std::string& process = "?") {
+  return "2 " + newcomer + " 0 " + process;
+}
+bool nobody_has_ended(const std::string&) { return false; }
 
 // Newcomers answer each question at once.
 class AnsweringStore final : public Store {
@@ -54,7 +59,7 @@ TEST(WaitList, FindsANewcomerOnceThatHasLostItsPlace) {
     store.set(kList + "place/0", entry_of(kSecond));
     store.set(kList + "place/1", entry_of(kFirst));
   });
-  WaitList list(store, "group", std::string(32, 'c'));
+  WaitList list(store, "group", std::string(32, 'c'), nobody_has_ended);
   const auto found =
       list.find({.at_least = 1, .at_most = 2, .deadline = {}}, [] { return Status(); });
   ASSERT_TRUE(found);
@@ -67,13 +72,74 @@ TEST(WaitList, FindsANewcomerOnceThatHasLostItsPlace) {
 TEST(WaitList, GivesUpASilentNewcomerThatStandsInTwoPlaces) {
   test::MapStore store;
   for (const char* place : {"place/0", "place/1"}) store.set(kList + place, entry_of(kFirst));
-  WaitList list(store, "group", std::string(32, 'c'));
+  WaitList list(store, "group", std::string(32, 'c'), nobody_has_ended);
   const TimePoint end = Clock::now() + 10 * kAnswerTime;
   const auto found = list.find({.at_least = 1, .at_most = 2, .deadline = {}}, [end] {
     return Clock::now() < end ? Status() : Status(ErrorCode::kTimeout, "it does not end");
   });
   ASSERT_TRUE(found) << found.error().message();
   EXPECT_THAT(*found, SizeIs(0));
+}
+
+// It has answered before.
+TEST(WaitList, CrossesOutWhoseProcessIsSeenToHaveEnded) {
+  AnsweringStore store;
+  store.set(kList + "place/0", entry_of(kFirst, "ended"));
+  store.set(kList + "place/1", entry_of(kSecond, "lives"));
+  WaitList list(store, "group", std::string(32, 'c'),
+                [](const std::string& process) { return process == "ended"; });
+  const auto found =
+      list.find({.at_least = 1, .at_most = 2, .deadline = {}}, [] { return Status(); });
+  ASSERT_TRUE(found);
+  ASSERT_THAT(*found, SizeIs(1));
+  EXPECT_EQ(found->front().handle, kSecond);
+  EXPECT_EQ(found->front().process, "lives");
+  EXPECT_EQ(store.get(kList + "place/0", milliseconds(0)), "-");
+}
+
+// Nor is its answer waited for.
+TEST(WaitList, AsksNobodyForLongWhoseProcessHasEnded) {
+  class SilentStore final : public Store {
+   public:
+    void set(std::string_view key, std::string_view value) override { values_.set(key, value); }
+    std::string get(std::string_view key, milliseconds timeout) override {
+      has_waited = has_waited || timeout > milliseconds(1);  // the least
+      return values_.get(key, milliseconds(0));
+    }
+    bool has_waited = false;
+
+   private:
+    test::MapStore values_;
+  } store;
+  store.set(kList + "place/0", entry_of(kFirst, "ended"));
+  WaitList list(store, "group", std::string(32, 'c'), [](const std::string&) { return true; });
+  const auto found =
+      list.find({.at_least = 1, .at_most = 1, .deadline = {}}, [] { return Status(); });
+  ASSERT_TRUE(found);
+  EXPECT_THAT(*found, SizeIs(0));
+  EXPECT_FALSE(store.has_waited);
+}
+
+// Keeps what a newcomer writes first, which is who it is, and has no room for it.
+class FullStore final : public Store {
+ public:
+  void set(std::string_view, std::string_view value) override {
+    entry = value;
+    throw std::runtime_error("full");
+  }
+  std::string get(std::string_view, milliseconds) override { return {}; }
+  std::string entry;
+};
+
+TEST(WaitList, IsToldTheProcessOfANewcomerInOneWord) {
+  for (const std::string& process : {std::string("a/word"), std::string("two words"), std::string(),
+                                     std::string(kProcessBytesMax + 1, 'x')}) {
+    FullStore store;
+    Newcomer newcomer(store, "group", 0, process);
+    EXPECT_FALSE(newcomer.await_invitation(Clock::now() + std::chrono::hours(1)));
+    const bool is_word = process == "a/word";
+    EXPECT_TRUE(store.entry.ends_with(is_word ? " 0 a/word" : " 0 ?")) << store.entry;
+  }
 }
 
 }  // namespace
