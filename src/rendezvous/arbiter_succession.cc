@@ -164,7 +164,7 @@ void ServingArbiter::look_after_silence(TimePoint now) {
   const std::vector<Rank> overdue = silence_.overdue(now);
   decider_.note_overdue(overdue);
   if (!silence_.take_beat(now)) return;
-  ask_witnesses(overdue, now);
+  ask_witnesses(overdue);
   const auto beat = std::make_shared<const std::string>(encode(MessageType::kBeat));
   for (const auto& [connection, rank] : seats_) {
     if (!links_.is_behind(connection)) links_.send(connection, beat);
@@ -225,10 +225,13 @@ std::string ServingArbiter::why_silent(Rank rank, bool is_whole_host) const {
   return fmt::format("; {}", sight_text(ProcessSight::kUnseen));
 }
 
-void ServingArbiter::ask_witnesses(const std::vector<Rank>& overdue, TimePoint now) {
+// Also where this side was stopped before: who is not overdue has spoken since.
+void ServingArbiter::ask_witnesses(const std::vector<Rank>& overdue) {
   std::vector<Rank> heard;
   if (!overdue.empty()) heard = seated_ranks();
-  std::erase_if(heard, [&](Rank rank) { return !hears(rank, now); });
+  std::erase_if(heard, [&](Rank rank) {
+    return !silence_.listens_for(rank) || std::binary_search(overdue.begin(), overdue.end(), rank);
+  });
   const auto questions =
       witnesses_.ask(overdue, heard, [this](Rank rank) { return host_of(rank); });
   for (const auto& [witness, rank] : questions)

@@ -146,7 +146,7 @@ class ServingArbiter final : private Evidence {
   Parts heard_parts(TimePoint now) const;
   void judge_silent(const std::vector<Rank>& silent, TimePoint now);
   std::string why_silent(Rank rank, bool is_whole_host) const;
-  void ask_witnesses(const std::vector<Rank>& overdue, TimePoint now);
+  void ask_witnesses(const std::vector<Rank>& overdue);
   void abdicate();
 
   const Options options_;
