@@ -70,6 +70,7 @@ Result<int> GrowingMember::vote(std::chrono::milliseconds patience) {
   });
   if (state == Shrinking::State::kGoesOn) return has_ended();
   if (state == Shrinking::State::kRefused) return shrinking.why();
+  agreed_at_ = schedule_.now();
   shrinking.made().close();
   return shrinking.made().size();
 }
