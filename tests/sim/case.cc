@@ -421,6 +421,12 @@ bool may_be_missed(const Case& c, const Fault& partition) {
   return partition.is_for_ever() || (c.silence.count() > 0 && partition.lasts >= c.silence * 2 / 3);
 }
 
+bool outlasts_leaving(const Case& c) {
+  return std::any_of(c.faults.begin(), c.faults.end(), [](const Fault& fault) {
+    return fault.kind == Fault::Kind::kPartition && fault.lasts > kSoonBack;
+  });
+}
+
 const Fault* lasting_partition(const Case& c) {
   const auto found = std::find_if(c.faults.begin(), c.faults.end(), [&](const Fault& fault) {
     return fault.kind == Fault::Kind::kPartition && may_be_missed(c, fault);

@@ -141,6 +141,9 @@ struct Limits {
 Case make_case(std::uint64_t seed, const Limits& limits = {});
 /// Whether what is down for so long may be missed: what is sent again then comes late.
 bool may_be_missed(const Case& c, const Fault& partition);
+/// What is sent again once the network is back comes too late for ranks that leave meanwhile, which
+/// wait for two seconds until all is sent.
+bool outlasts_leaving(const Case& c);
 /// A partition that is there for good, or is missed.
 const Fault* lasting_partition(const Case& c);
 /// Whether the rank is on the hosts that the partition names.

@@ -166,6 +166,11 @@ class GrowthJudge {
         sleeps_ && place.job > 0 && (blamed.has_slept || !uses(blamed, place.job));
     if (!is_unharmed(blamed) || has_given_up) return true;
     if (partition_ == nullptr || network_.began() > seen.when) return false;
+    // What it had sent is lost with the network.
+    const SimulatedRank& other = *job(place.job).ranks[static_cast<std::size_t>(named)];
+    if (seen.failure.code() == ErrorCode::kRankLeft) {
+      return other.has_closed_by(seen.communicator, seen.when);
+    }
     // Who hears both parts, as the network is back, has the word of the one or of the other.
     return is_apart(its, blamed) || network_.ends() <= seen.when;
   }

@@ -160,7 +160,7 @@ bool JobJudge::has_ended_part(Rank rank, TimePoint when) const {
 bool JobJudge::is_departure_true(const Seat& its, const Seen& seen) const {
   const Rank named = seen.failure.rank();
   const std::set<Rank> struck = struck_by(seen.when);
-  const bool is_parted = partition_ != nullptr && seen.when >= parts_at();
+  const bool is_parted = outlasts_leaving(c_) || (partition_ != nullptr && seen.when >= parts_at());
   if (named >= 0) {
     const bool may_need_it =
         its.is_missed || is_parted || facts_.isolates || struck.contains(named);
