@@ -173,7 +173,7 @@ void ServingArbiter::look_after_silence(TimePoint now) {
   const std::vector<Rank> overdue = silence_.overdue(now);
   decider_.note_overdue(overdue);
   if (!silence_.take_beat(now)) return;
-  ask_witnesses(overdue, now);
+  ask_witnesses(overdue);
   const auto beat = std::make_shared<const std::string>(encode(MessageType::kBeat));
   for (const auto& [connection, rank] : seats_) {
     if (!links_.is_behind(connection)) links_.send(connection, beat);
@@ -228,10 +228,14 @@ void ServingArbiter::judge_silent(const std::vector<Rank>& silent, TimePoint now
   }
 }
 
-void ServingArbiter::ask_witnesses(const std::vector<Rank>& overdue, TimePoint now) {
+// Also where this side was stopped before: who is not overdue has spoken since.
+void ServingArbiter::ask_witnesses(const std::vector<Rank>& overdue) {
   std::vector<Rank> heard;
   if (!overdue.empty()) heard = seated_ranks();
-  std::erase_if(heard, [&](Rank rank) { return !hears(rank, now); });
+  std::erase_if(heard, [&](Rank rank) {
+    return !silence_.listens_for(rank) || deaf_.contains(rank) ||
+           std::binary_search(overdue.begin(), overdue.end(), rank);
+  });
   const Witnesses::Ranks ranks{[this](Rank rank) { return host_of(rank); },
                                [this](Rank rank) { return has_probe_port(decider_.member(rank)); },
                                host_key(self())};

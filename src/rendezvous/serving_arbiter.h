@@ -149,7 +149,7 @@ class ServingArbiter final : private Evidence {
   /// Of those that are seated.
   Parts heard_parts(TimePoint now) const;
   void judge_silent(const std::vector<Rank>& silent, TimePoint now);
-  void ask_witnesses(const std::vector<Rank>& overdue, TimePoint now);
+  void ask_witnesses(const std::vector<Rank>& overdue);
   void abdicate();
 
   const Options options_;

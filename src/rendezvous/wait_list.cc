@@ -319,7 +319,10 @@ Result<bool> Newcomer::has_place() {
                  get_from_store(store_, place_key(list_, place_), TimePoint()));
   if (text != entry_) return false;
   UNISONO_ASSIGN(const int first, read_first(store_, list_));
-  return place_ >= first;
+  if (place_ >= first) return true;
+  // Others had it meanwhile, and nobody reads it any more.
+  UNISONO_TRY(set_in_store(store_, place_key(list_, place_), kCrossedOut));
+  return false;
 }
 
 // Answers the group that asks for it now, and waits for its invitation, or for the first question.

@@ -242,6 +242,10 @@ void add_partition(Random& random, Case* c) {
   } else if (random.one_in(4)) {
     fault.lasts = c->silence - milliseconds(500) + random.up_to(milliseconds(2500));
   }
+  // In between: beats come late, and who leaves may wait in vain. Drawn apart, so that the rest of
+  // a seed's case is as it was without.
+  Random apart(~c->seed);
+  if (apart.one_in(8)) fault.lasts = kSoonBack + apart.up_to(milliseconds(1000));
   c->faults.push_back(fault);
   if (!fault.is_for_ever() || !random.one_in(4)) return;
   c->faults.push_back({.kind = Fault::Kind::kCrash,
@@ -417,6 +421,12 @@ bool may_be_missed(const Case& c, const Fault& partition) {
   return partition.is_for_ever() || (c.silence.count() > 0 && partition.lasts >= c.silence * 2 / 3);
 }
 
+bool outlasts_leaving(const Case& c) {
+  return std::any_of(c.faults.begin(), c.faults.end(), [](const Fault& fault) {
+    return fault.kind == Fault::Kind::kPartition && fault.lasts > kSoonBack;
+  });
+}
+
 const Fault* lasting_partition(const Case& c) {
   const auto found = std::find_if(c.faults.begin(), c.faults.end(), [&](const Fault& fault) {
     return fault.kind == Fault::Kind::kPartition && may_be_missed(c, fault);
@@ -429,15 +439,13 @@ bool is_inside(const Fault& partition, Rank rank) {
   return host >= partition.rank / kRanksOfHost && host <= partition.peer / kRanksOfHost;
 }
 
-std::set<Rank> culprits(const Case& c) {
+std::set<Rank> struck(const Case& c, Duration by) {
   std::set<Rank> ranks;
   for (const Fault& fault : c.faults) {
-    if (fault.kind == Fault::Kind::kPartition) {
-      // Each part names those that it does not hear, or itself.
-      for (Rank rank = 0; may_be_missed(c, fault) && rank < c.ranks; ++rank) ranks.insert(rank);
+    if (fault.kind == Fault::Kind::kPartition || fault.kind == Fault::Kind::kSlow ||
+        fault.kind == Fault::Kind::kPause || (!fault.is_in_growth && fault.at > by)) {
       continue;
     }
-    if (fault.kind == Fault::Kind::kSlow || fault.kind == Fault::Kind::kPause) continue;
     const bool is_missed = c.silence.count() > 0 && fault.lasts >= c.silence;
     // In growth a stop may be longer than others wait for what they have sent to go out.
     const bool is_short = fault.kind == Fault::Kind::kStop && !fault.is_for_ever() && !is_missed;
@@ -448,6 +456,14 @@ std::set<Rank> culprits(const Case& c) {
     // Of two that differ neither is the odd one.
     if (fault.kind == Fault::Kind::kDiffers && c.ranks == 2) ranks = {0, 1};
   }
+  return ranks;
+}
+
+std::set<Rank> culprits(const Case& c) {
+  std::set<Rank> ranks = struck(c);
+  const Fault* const partition = lasting_partition(c);
+  // Each part names those that it does not hear, or itself.
+  for (Rank rank = 0; partition != nullptr && rank < c.ranks; ++rank) ranks.insert(rank);
   return ranks;
 }
 

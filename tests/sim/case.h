@@ -142,12 +142,17 @@ struct Limits {
 Case make_case(std::uint64_t seed, const Limits& limits = {});
 /// Whether what is down for so long may be missed: what is sent again then comes late.
 bool may_be_missed(const Case& c, const Fault& partition);
+/// What is sent again once the network is back comes too late for ranks that leave meanwhile, which
+/// wait for two seconds until all is sent.
+bool outlasts_leaving(const Case& c);
 /// A partition that is there for good, or is missed.
 const Fault* lasting_partition(const Case& c);
 /// Whether the rank is on the hosts that the partition names.
 bool is_inside(const Fault& partition, Rank rank);
-/// Ranks that a failure may name: those that die, stop for ever, lose a link or differ; -1 for
-/// newcomers of which that is true.
+/// Ranks that a fault of their own has struck by this time: they die, stop for ever or are missed,
+/// lose a link or differ; -1 for newcomers of which that is true.
+std::set<Rank> struck(const Case& c, Duration by = Duration::max());
+/// Ranks that a failure may name: these, and with a partition that may be missed all.
 std::set<Rank> culprits(const Case& c);
 /// The first calls of a rank: those of the case, but for one that differs.
 std::vector<Operation> calls_of(const Case& c, Rank rank);

@@ -341,8 +341,16 @@ void SimulatedCommunicator::on_failing(const Status& cause) {
   surroundings_.on_failed(*this, cause);
 }
 
+bool SimulatedCommunicator::waits_for_any() const {
+  return std::any_of(running_.begin(), running_.end(), [](const auto& running) {
+    return running->message != nullptr && running->part->call().peer == kAnyRank &&
+           running->request != nullptr && !running->request->done.load();
+  });
+}
+
 void SimulatedCommunicator::close() {
   if (closed()) return;
+  closed_at_ = now();
   close_here();
   drop_ended();
   // The last member gives the memory back, in which nothing is to be stored afterwards: it knows by

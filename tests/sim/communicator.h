@@ -96,6 +96,9 @@ class SimulatedCommunicator final : public detail::WatchedCommunicator {
   /// Collectives, and sends and receives.
   int calls_done() const { return calls_done_; }
   int messages_done() const { return messages_done_; }
+  /// A receive that runs names no source.
+  bool waits_for_any() const;
+  TimePoint closed_at() const { return closed_at_; }
   std::string whereabouts() const;
   /// Buffers that were given back with a failure are as their owner left them.
   bool are_buffers_untouched() const;
@@ -162,6 +165,7 @@ class SimulatedCommunicator final : public detail::WatchedCommunicator {
   int calls_done_ = 0, messages_done_ = 0;
   std::set<std::pair<Tag, Rank>> heard_;  // of all that send to one rank, which named none
   TimePoint computes_until_{};
+  TimePoint closed_at_ = kNever;
 };
 
 }  // namespace unisono::sim

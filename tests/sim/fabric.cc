@@ -122,11 +122,11 @@ void Fabric::part(const std::function<bool(Rank, Rank)>& apart) {
   }
 }
 
-// While the network is down nobody hears of that.
-void Fabric::refuse(Rank from, Rank at) {
-  const TimePoint passes = passes_at_(at, from);
-  const Duration until = std::max(passes - schedule_.now(), Duration::zero());
-  cut(from, at, passes == kNever ? kUnacknowledged : until);
+void Fabric::refuse(Rank from, Rank at) { cut(from, at, heard_after(at, from)); }
+
+Duration Fabric::heard_after(Rank from, Rank to) {
+  const TimePoint passes = passes_at_(from, to);
+  return passes == kNever ? kUnacknowledged : std::max(passes - schedule_.now(), Duration::zero());
 }
 
 int Fabric::isolate(Rank rank) {
@@ -136,7 +136,7 @@ int Fabric::isolate(Rank rank) {
     if (peer == rank) continue;
     if (!ways_.contains(key_of(rank, peer)) && !ways_.contains(key_of(peer, rank))) continue;
     ++links;
-    cut(rank, peer);
+    cut(rank, peer, heard_after(rank, peer));
   }
   return links;
 }

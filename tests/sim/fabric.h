@@ -73,6 +73,8 @@ class Fabric {
   void transmit(Rank from, Rank to, std::size_t stream, Frame frame);
   /// Nobody is there at `at`: the link breaks as soon as `from` can hear it.
   void refuse(Rank from, Rank at);
+  /// While the network is down nobody hears that a link has broken.
+  Duration heard_after(Rank from, Rank to);
   void break_way(Rank from, Rank to, Duration notice_min);
   void end_way(Rank from, Rank to, End end, TimePoint when);
   void announce(Rank at, Rank peer, TimePoint when);

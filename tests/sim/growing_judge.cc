@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "rendezvous/quorum.h"
 #include "rendezvous/wait_list.h"
 #include "tests/sim/growing_process.h"
 
@@ -19,11 +20,12 @@ constexpr Duration kOfCalls = std::chrono::seconds(1);
 
 class GrowthJudge {
  public:
-  GrowthJudge(const Case& c, const Jobs& jobs, const Processes& processes,
+  GrowthJudge(const Case& c, const Jobs& jobs, const Processes& processes, const Partition& network,
               const std::vector<std::string>& listed)
       : c_(c),
         jobs_(jobs),
         processes_(processes),
+        network_(network),
         listed_(listed),
         sleeps_(sleeps(c)),
         partition_(lasting_partition(c)),
@@ -67,7 +69,9 @@ class GrowthJudge {
   // Somebody is not run, or reached, for longer than others wait for it to meet them.
   static bool sleeps(const Case& c) {
     return std::any_of(c.faults.begin(), c.faults.end(), [&](const Fault& fault) {
-      if (fault.kind == Fault::Kind::kPartition) return true;
+      if (fault.kind == Fault::Kind::kPartition) {
+        return may_be_missed(c, fault) || is_too_long(c, fault.lasts + Partition::kSentAgain);
+      }
       const bool stops = fault.kind == Fault::Kind::kPause || fault.kind == Fault::Kind::kStop;
       return stops && is_too_long(c, fault.lasts);
     });
@@ -85,8 +89,7 @@ class GrowthJudge {
     std::vector<int> members;
     for (const Rank rank : growth.members) members.push_back(process_of(growth.job, rank));
     for (const int each : members) {
-      // The vote's end is not heard across a partition.
-      if (is_apart(its, process(each))) continue;
+      if (may_miss_vote(growth, process(each))) continue;
       if (is_unharmed(process(each)) && !uses(process(each), growth.new_job)) {
         return accuse(fmt::format("process {} uses job {}, and {}, a member as well, does not",
                                   its.number, growth.new_job, each));
@@ -123,22 +126,70 @@ class GrowthJudge {
     }
   }
 
+  // Where the network goes down as the arbiter tells that all have met, some hear it. Where it is
+  // back, others hear first that their job has failed.
+  bool may_miss_vote(const Process::Growth& growth, const Process& its) const {
+    if (partition_ == nullptr || growth.agreed_at + 2 * kControlDelay < network_.began()) {
+      return false;
+    }
+    return partition_->is_for_ever() || has_failed_in(growth.job, its);
+  }
+
+  bool has_failed_in(int job_number, const Process& its) const {
+    return std::any_of(its.places.begin(), its.places.end(), [&](const Process::Place& place) {
+      return place.job == job_number && !rank_at(place).failures().empty();
+    });
+  }
+
   // Nobody is named that has done nothing. By a vote that fails a member only says what it saw.
   void judge_failures(const Process& its, const Process::Place& place) {
     for (const SimulatedRank::Seen& seen : rank_at(place).failures()) {
+      const Rank named = seen.failure.rank();
       const ErrorCode code = seen.failure.code();
       if (code == ErrorCode::kAborted || code == ErrorCode::kRendezvous) continue;
-      const Rank named = seen.failure.rank();
-      const Process* const blamed = named < 0 ? nullptr : &process(process_of(place.job, named));
-      const bool is_true = blamed == nullptr ? is_disturbed_ : !is_unharmed(*blamed);
-      // Who gives up a job that the others use has hung up.
-      const bool may_have_given_up = blamed != nullptr && sleeps_ && place.job > 0 &&
-                                     (blamed->has_slept || !uses(*blamed, place.job));
-      if (is_true || may_have_given_up || its.is_missed || partition_ != nullptr) continue;
+      if (is_true(its, place, seen)) continue;
       accuse(fmt::format("process {} blames rank {} of job {}, process {}, which did nothing: {}",
-                         its.number, named, place.job, blamed == nullptr ? -1 : blamed->number,
-                         seen.failure.message()));
+                         its.number, named, place.job,
+                         named < 0 ? -1 : process_of(place.job, named), seen.failure.message()));
     }
+  }
+
+  bool is_true(const Process& its, const Process::Place& place,
+               const SimulatedRank::Seen& seen) const {
+    if (its.is_missed) return true;
+    const Rank named = seen.failure.rank();
+    if (named < 0) return is_disturbed_;
+    const Process& blamed = process(process_of(place.job, named));
+    if (seen.failure.code() == ErrorCode::kPartitioned) {
+      return blamed.number == its.number && may_be_of_smaller_part(its, place, seen);
+    }
+    // Who gives up a job that the others use has hung up.
+    const bool has_given_up =
+        sleeps_ && place.job > 0 && (blamed.has_slept || !uses(blamed, place.job));
+    if (!is_unharmed(blamed) || has_given_up) return true;
+    if (partition_ == nullptr || network_.began() > seen.when) return false;
+    // What it had sent is lost with the network.
+    const SimulatedRank& other = *job(place.job).ranks[static_cast<std::size_t>(named)];
+    if (seen.failure.code() == ErrorCode::kRankLeft) {
+      return other.has_closed_by(seen.communicator, seen.when);
+    }
+    // Who hears both parts, as the network is back, has the word of the one or of the other.
+    return is_apart(its, blamed) || network_.ends() <= seen.when;
+  }
+
+  // Whether those of its part of the job that are there for certain are no more than half.
+  bool may_be_of_smaller_part(const Process& its, const Process::Place& place,
+                              const SimulatedRank::Seen& seen) const {
+    if (partition_ == nullptr || network_.began() > seen.when) return false;
+    rendezvous::Parts parts;
+    for (Rank rank = 0; rank < std::ssize(job(place.job).processes); ++rank) {
+      const Process& other = process(process_of(place.job, rank));
+      const bool has_closed = job(place.job).ranks[static_cast<std::size_t>(rank)]->has_closed_by(
+          seen.communicator, seen.when);
+      const bool is_here = is_unharmed(other) && !has_closed && !is_apart(its, other);
+      (is_here ? parts.here : parts.elsewhere).insert(rank);
+    }
+    return !rendezvous::may_go_on(parts);
   }
 
   bool is_apart(const Process& one, const Process& other) const {
@@ -257,6 +308,7 @@ class GrowthJudge {
   const Case& c_;
   const Jobs& jobs_;
   const Processes& processes_;
+  const Partition& network_;
   const std::vector<std::string>& listed_;
   const bool sleeps_;
   const Fault* const partition_;
@@ -267,8 +319,8 @@ class GrowthJudge {
 }  // namespace
 
 std::string judge_growth(const Case& c, const Jobs& jobs, const Processes& processes,
-                         const std::vector<std::string>& listed) {
-  return GrowthJudge(c, jobs, processes, listed).judge();
+                         const Partition& partition, const std::vector<std::string>& listed) {
+  return GrowthJudge(c, jobs, processes, partition, listed).judge();
 }
 
 }  // namespace unisono::sim

@@ -76,6 +76,7 @@ Result<int> GrowingMember::vote(std::chrono::milliseconds patience) {
   });
   if (state == Shrinking::State::kGoesOn) return is_over();
   if (state == Shrinking::State::kRefused) return shrinking.why();
+  agreed_at_ = schedule_.now();
   shrinking.made().close();
   return shrinking.made().size();
 }

@@ -45,6 +45,8 @@ class GrowingMember final : public rendezvous::GrowingGroup {
   Status meet(const rendezvous::Invitation& place, const std::function<Status()>& go_on) override;
   void leave_new() override { grown_->end_soon(Duration::zero()); }
   void use_new(std::chrono::milliseconds timeout) override;
+  /// When it heard that the vote was over; kNever: it has not.
+  TimePoint agreed_at() const { return agreed_at_; }
 
  private:
   Program& program_;
@@ -55,6 +57,7 @@ class GrowingMember final : public rendezvous::GrowingGroup {
   const rendezvous::HasEnded has_ended_;
   SimulatedCommunicator* voters_ = nullptr;
   SimulatedRank* grown_ = nullptr;
+  TimePoint agreed_at_ = kNever;
 };
 
 }  // namespace unisono::sim

@@ -12,6 +12,7 @@
 
 #include "tests/sim/control_plane.h"
 #include "tests/sim/fabric.h"
+#include "tests/sim/partition.h"
 #include "tests/sim/program.h"
 #include "tests/sim/rank.h"
 #include "unisono/rendezvous.h"
@@ -41,7 +42,8 @@ struct GrowingProcess {
     std::vector<Rank> members;  ///< of the communicator that grew
     int new_job = -1;           ///< that this member has met the others in; -1: none
     bool has_grown = false;
-    Status why{};  ///< why it failed, where it did
+    TimePoint agreed_at = kNever;  ///< the vote's end
+    Status why{};                  ///< why it failed, where it did
     Duration took{};
   };
 
@@ -76,6 +78,6 @@ using Processes = std::vector<std::unique_ptr<GrowingProcess>>;
 
 /// What is wrong once all is over; empty: nothing. `listed`: what the places of the list hold.
 std::string judge_growth(const Case& c, const Jobs& jobs, const Processes& processes,
-                         const std::vector<std::string>& listed);
+                         const Partition& partition, const std::vector<std::string>& listed);
 
 }  // namespace unisono::sim

@@ -11,7 +11,6 @@
 #include "tests/sim/growing_member.h"
 #include "tests/sim/growing_process.h"
 #include "tests/sim/meeting.h"
-#include "tests/sim/partition.h"
 #include "tests/sim/store.h"
 #include "tests/sim/virtual_clock.h"
 
@@ -283,10 +282,8 @@ void GrowingSimulation::inject(const Fault& fault) {
   }
 }
 
-// Some are waited for longer than others wait.
 void GrowingSimulation::begin_partition(const Fault& fault) {
   partition_.begin(fault);
-  for (const auto& each : processes_) each->has_slept = true;
   if (!fault.is_for_ever()) return;
   for (const auto& job : jobs_) {
     job->fabric.part([&](Rank a, Rank b) {
@@ -371,6 +368,7 @@ bool GrowingSimulation::grow(Process& its, SimulatedRank& rank) {
   its.growths.back().why = has_grown.status();
   if (!has_grown || !*has_grown) return false;
   its.growths.back().has_grown = true;
+  its.growths.back().agreed_at = member.agreed_at();
   use_latest_place(its);
   return true;
 }
@@ -441,17 +439,16 @@ Outcome GrowingSimulation::run() {
     }
   }
   if (wrong_.empty()) {
-    accuse(judge_growth(c_, jobs_, processes_, listed()));
+    accuse(judge_growth(c_, jobs_, processes_, partition_, listed()));
   }
   return outcome();
 }
 
-// What a group would read there.
+// Also where no group reads any more.
 std::vector<std::string> GrowingSimulation::listed() const {
   const std::string list = "unisono/grow/" + std::string(kGroup) + "/";
-  const std::string first = store_.value_of(list + "first");
   std::vector<std::string> entries;
-  for (int place = first.empty() ? 0 : std::stoi(first);; ++place) {
+  for (int place = 0;; ++place) {
     entries.push_back(store_.value_of(list + "place/" + std::to_string(place)));
     if (entries.back().empty()) break;
   }

@@ -155,6 +155,11 @@ TEST(Growing, GoesOnInOneOfBothJobsWhenTheNetworkGoesDown) {
   EXPECT_GT(grown, 0) << "before the network went down";
 }
 
+// A newcomer is stopped in the middle of taking a place that others have meanwhile.
+TEST(Growing, LeavesNothingInAPlaceThatIsReadNoMore) {
+  EXPECT_THAT(run(make_case(500896, {.grows = true})).wrong, IsEmpty());
+}
+
 TEST(Growing, GrowsThoughTheNetworkIsDownForAMoment) {
   for (int step = 0; step < 100; ++step) {
     Case c = case_of_three(2);

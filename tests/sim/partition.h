@@ -17,10 +17,17 @@ class Partition {
   /// Both outlive it.
   Partition(const Schedule& schedule, Random& random) : schedule_(schedule), random_(random) {}
 
+  /// After it what was lost has been sent again.
+  static constexpr Duration kSentAgain = std::chrono::milliseconds(400);
+
   void begin(const Fault& fault) {
     fault_ = fault;
+    began_ = schedule_.now();
     ends_ = fault.is_for_ever() ? kNever : schedule_.now() + fault.lasts;
   }
+  /// kNever: it has not begun, or does not end.
+  TimePoint began() const { return began_; }
+  TimePoint ends() const { return ends_; }
   bool separates(int one, int other) const {
     return fault_ && is_inside(*fault_, one) != is_inside(*fault_, other);
   }
@@ -33,12 +40,10 @@ class Partition {
   }
 
  private:
-  static constexpr Duration kSentAgain = std::chrono::milliseconds(400);
-
   const Schedule& schedule_;
   Random& random_;
   std::optional<Fault> fault_;
-  TimePoint ends_{};
+  TimePoint began_ = kNever, ends_ = kNever;
 };
 
 }  // namespace unisono::sim

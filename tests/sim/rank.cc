@@ -6,6 +6,7 @@
 
 #include "base/communicator_id.h"
 #include "base/grace_periods.h"
+#include "tests/sim/interleaving.h"
 
 namespace unisono::sim {
 namespace {
@@ -149,6 +150,7 @@ void SimulatedRank::add_part(std::uint32_t id, std::vector<Rank> members) {
 }
 
 void SimulatedRank::look_around() {
+  note_search();
   news_.poll_arbiter();
   news_.tell_events();
   const bool runs = std::any_of(communicators_.begin(), communicators_.end(),
@@ -177,11 +179,41 @@ void SimulatedRank::look_at_memory() {
   looks_every_ = std::min<Duration>(looks_every_ * 2, kLooksEveryMax);
 }
 
-void SimulatedRank::note_failure(const SimulatedCommunicator& communicator, const Status& cause) {
-  failures_.push_back({communicator.members().id(), in_world_ranks(communicator, cause),
+void SimulatedRank::note_failure(SimulatedCommunicator& communicator, const Status& cause) {
+  const Members& members = communicator.members();
+  failures_.push_back({members.id(),
+                       in_world_ranks(communicator, cause),
                        around_.arbiter.is_lost() && state_ != State::kLeft,
-                       around_.client.is_seeking(), part_ids_.contains(communicator.members().id()),
-                       now()});
+                       around_.client.is_seeking(),
+                       part_ids_.contains(members.id()),
+                       now(),
+                       members.world_ranks(),
+                       {},
+                       communicator.waits_for_any()});
+  if (cause.code() != ErrorCode::kTimeout) return;
+  // What it looks at there is none of the job's accesses.
+  Interleaving::in_one_go([&] { communicator.add_waits(&failures_.back().waits); });
+}
+
+void SimulatedRank::note_search() {
+  const bool goes_on = !searches_.empty() && searches_.back().second == kNever;
+  if (around_.client.is_seeking()) {
+    if (!goes_on) searches_.emplace_back(now(), kNever);
+  } else if (goes_on) {
+    searches_.back().second = now();
+  }
+}
+
+bool SimulatedRank::has_sought(TimePoint from, TimePoint to) const {
+  return std::any_of(searches_.begin(), searches_.end(),
+                     [&](const auto& each) { return each.first <= to && each.second >= from; });
+}
+
+bool SimulatedRank::has_closed_by(std::uint32_t communicator, TimePoint when) const {
+  return drains_from_ <= when ||
+         std::any_of(communicators_.begin(), communicators_.end(), [&](const auto& each) {
+           return each->members().id() == communicator && each->closed_at() <= when;
+         });
 }
 
 int SimulatedRank::calls_done() const {
@@ -262,6 +294,7 @@ void SimulatedRank::linger(Duration wait) {
 
 void SimulatedRank::drain() {
   state_ = State::kDraining;
+  drains_from_ = now();
   drain_.emplace(current().failure().ok(), now());
   for (const auto& communicator : communicators_) communicator->close();
   give_up_dead();
@@ -272,7 +305,7 @@ void SimulatedRank::leave() {
   // A client that looks for the arbiter waits for it to say goodbye.
   const bool waits = has_unsent || around_.client.is_seeking();
   if (waits && drain_->goes_on(now())) return around_.wake_in(Drain::kLookMax / 2);
-  if (culprits(around_.c).empty() && has_unsent) {
+  if (culprits(around_.c).empty() && has_unsent && !outlasts_leaving(around_.c)) {
     around_.accuse(whereabouts() + ": what was sent did not go out");
   }
   SimulatedTransport& transport = around_.fabric.transport(rank_);

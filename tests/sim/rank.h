@@ -74,10 +74,17 @@ class SimulatedRank final : private WatchedJob {
     bool was_seeking;  ///< it looked for an arbiter then
     bool is_part;      ///< it was made by a split
     TimePoint when;
+    std::vector<Rank> members;
+    std::vector<RunningWait> waits;  ///< of its calls that ran then; of a kTimeout alone
+    bool waited_for_any;             ///< one of them for whichever rank sends
   };
   /// In the order in which they were made.
   const std::vector<Seen>& failures() const { return failures_; }
   const std::vector<Shrunk>& shrunk() const { return shrunk_; }
+  /// It had closed the communicator, or left.
+  bool has_closed_by(std::uint32_t communicator, TimePoint when) const;
+  /// It looked for an arbiter, at some time, both included.
+  bool has_sought(TimePoint from, TimePoint to) const;
   /// Why it does not go on with others; ok where it does, or has not tried.
   const Status& refusal() const { return refusal_; }
   bool is_refused() const { return !refusal_.ok(); }
@@ -108,7 +115,8 @@ class SimulatedRank final : private WatchedJob {
   void end_calls();
   void add_part(std::uint32_t id, std::vector<Rank> members);
   bool are_parts_settled() const;
-  void note_failure(const SimulatedCommunicator& communicator, const Status& cause);
+  void note_failure(SimulatedCommunicator& communicator, const Status& cause);
+  void note_search();
   SimulatedCommunicator& make_communicator(std::uint32_t id, std::vector<Rank> members,
                                            std::vector<Operation> operations);
   SimulatedCommunicator& current() const { return *current_; }
@@ -153,10 +161,12 @@ class SimulatedRank final : private WatchedJob {
   std::optional<Shrinking> shrinking_;
   std::vector<Seen> failures_;
   std::vector<Shrunk> shrunk_;
+  std::vector<std::pair<TimePoint, TimePoint>> searches_;  // for an arbiter; the last may go on
   std::uint32_t next_number_ = 2;  // of communicators that it names; the first is the world's
   Status refusal_;
   TimePoint leaves_at_ = kNever;
   std::optional<Drain> drain_;
+  TimePoint drains_from_ = kNever;
   TimePoint next_tend_{};
   Duration tend_every_{};
   TimePoint next_look_{};

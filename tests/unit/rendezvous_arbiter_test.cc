@@ -285,6 +285,14 @@ TEST_F(ArbiterTest, AsksOneThatIsHeardOnlyLater) {
   EXPECT_THAT(lines_.said[1], ElementsAre(MessageType::kAskSight));
 }
 
+// Its witnesses have spoken since.
+TEST_F(ArbiterTest, AsksAboutARankThatIsSilentAfterItWasStoppedItself) {
+  meet(members_on_two_hosts(4));
+  now_ += kSilence;
+  run_for(kSilence * 2 / 3 + milliseconds(100), {0, 1, 2});
+  EXPECT_THAT(lines_.said[1], ElementsAre(MessageType::kAskSight));
+}
+
 TEST_F(ArbiterTest, SaysThatAWholeHostIsSilent) {
   std::vector<Member> members = members_apart(5);
   members[4].host = members[3].host;

@@ -15,6 +15,7 @@ namespace unisono::rendezvous {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::HasSubstr;
 using testing::SizeIs;
 
 const std::string kList = "unisono/grow/group/";
@@ -66,6 +67,18 @@ TEST(WaitList, FindsANewcomerOnceThatHasLostItsPlace) {
   ASSERT_THAT(*found, SizeIs(1));
   EXPECT_EQ(found->front().handle, kFirst);
   EXPECT_EQ(found->front().place, 1);
+}
+
+// Others have had that place meanwhile, and the group begins behind it.
+TEST(WaitList, ANewcomerLeavesNothingInAPlaceThatIsReadNoMore) {
+  AnsweringStore store;
+  store.before_look_at(0, [&] {
+    store.set(kList + "first", "1");
+    store.before_look_at(1, [] { throw std::runtime_error("it looks for another one"); });
+  });
+  Newcomer newcomer(store, "group", 0);
+  EXPECT_THAT(newcomer.await_invitation(kNever).status().message(), HasSubstr("another one"));
+  EXPECT_EQ(store.get(kList + "place/0", {}), "-");
 }
 
 // As nobody leaves it who keeps to the rules.

@@ -1,0 +1,393 @@
+#include "tests/sim/job_judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "rendezvous/quorum.h"
+#include "tests/sim/control_plane.h"
+#include "tests/sim/sight_judge.h"
+
+namespace unisono::sim {
+namespace {
+
+using Seen = SimulatedRank::Seen;
+
+class JobJudge {
+ public:
+  explicit JobJudge(const JobFacts& facts)
+      : facts_(facts),
+        c_(facts.c),
+        seats_(facts.seats),
+        partition_(lasting_partition(c_)),
+        culprits_(culprits(c_)) {}
+
+  std::string judge() {
+    judge_failures();
+    judge_agreement();
+    judge_survivors();
+    judge_refused();
+    judge_partition();
+    judge_sights();
+    return wrong_;
+  }
+
+ private:
+  void accuse(const std::string& what) {
+    if (wrong_.empty()) wrong_ = what;
+  }
+  const Seat& seat(Rank rank) const { return seats_[static_cast<std::size_t>(rank)]; }
+  bool has_fault(bool (*is_one)(const Fault&)) const {
+    return std::any_of(c_.faults.begin(), c_.faults.end(), is_one);
+  }
+  bool has_only(bool (*is_one)(const Fault&)) const {
+    return std::all_of(c_.faults.begin(), c_.faults.end(), is_one);
+  }
+  /// Those that a fault of their own has struck by then.
+  std::set<Rank> struck_by(TimePoint when) const { return struck(c_, when - facts_.began); }
+  /// Of a partition that is missed.
+  TimePoint parts_at() const { return facts_.began + partition_->at; }
+  /// The network is back: who hears both parts then has the word of the one or of the other.
+  bool has_joined(TimePoint when) const {
+    return partition_ != nullptr && !partition_->is_for_ever() &&
+           when >= parts_at() + partition_->lasts;
+  }
+  /// The network between them is down for good, or has been so long that somebody was missed.
+  bool are_apart(Rank one, Rank other, TimePoint when) const {
+    return partition_ != nullptr && is_inside(*partition_, one) != is_inside(*partition_, other) &&
+           when >= parts_at();
+  }
+  bool has_closed(Rank rank, const Seen& seen) const {
+    return seat(rank).rank->has_closed_by(seen.communicator, seen.when) ||
+           seat(rank).has_left_by(seen.when);
+  }
+
+  void judge_failures();
+  bool is_true(const Seat& its, const Seen& seen) const;
+  bool is_loss_true(const Seat& its, const Seen& seen) const;
+  bool has_ended_part(Rank rank, TimePoint when) const;
+  bool is_departure_true(const Seat& its, const Seen& seen) const;
+  bool is_timeout_true(const Seat& its, const Seen& seen) const;
+  bool is_own_timeout(const Seen& seen) const {
+    return (seen.was_alone || seen.was_seeking) && seen.failure.code() == ErrorCode::kTimeout;
+  }
+  bool is_own_timeout_true(const Seat& its, const Seen& seen) const;
+  bool may_have_lost_arbiter(const Seat& its, TimePoint when) const;
+  bool is_held_up(Rank rank, const Seen& seen) const;
+  bool may_be_of_smaller_part(Rank rank, TimePoint when) const;
+  bool may_count_elsewhere(Rank other, Rank rank, TimePoint when) const;
+  void judge_agreement();
+  bool may_be_told_else(const Seat& its, const Seen& seen) const;
+  void judge_survivors();
+  void judge_refused();
+  void judge_partition();
+  void judge_sights();
+  /// Whether an arbiter may have been on its side of a partition then.
+  bool may_have_arbiter(Rank rank, TimePoint when) const;
+
+  const JobFacts& facts_;
+  const Case& c_;
+  const std::vector<Seat>& seats_;
+  const Fault* const partition_;
+  const std::set<Rank> culprits_;
+  std::string wrong_;
+};
+
+// ---- Who is named, and why ----------------------------------------------------------------------
+
+void JobJudge::judge_failures() {
+  const bool only_crashes = has_only(
+      [](const Fault& f) { return f.kind == Fault::Kind::kCrash || f.kind == Fault::Kind::kSlow; });
+  for (const Seat& each : seats_) {
+    if (!each.is_judged()) continue;
+    for (const Seen& seen : each.rank->failures()) {
+      if (!is_true(each, seen)) {
+        return accuse(fmt::format("blames rank {}, which did nothing: {} ({})", seen.failure.rank(),
+                                  each.rank->whereabouts(), seen.failure.message()));
+      }
+      // Who dies is noticed by that.
+      if (only_crashes && seen.failure.code() == ErrorCode::kTimeout) {
+        return accuse("a death is taken for a passed deadline: " + each.rank->whereabouts());
+      }
+    }
+  }
+}
+
+bool JobJudge::is_true(const Seat& its, const Seen& seen) const {
+  const Rank named = seen.failure.rank();
+  const bool differs =
+      has_fault([](const Fault& fault) { return fault.kind == Fault::Kind::kDiffers; });
+  const bool is_mismatch = seen.failure.code() == ErrorCode::kMismatch;
+  if (differs || is_mismatch) {
+    return differs && is_mismatch && (named < 0 || culprits_.contains(named));
+  }
+  switch (seen.failure.code()) {
+    case ErrorCode::kPartitioned:
+      return named == its.rank->rank() && may_be_of_smaller_part(named, seen.when);
+    case ErrorCode::kRankLeft:
+      return is_departure_true(its, seen);
+    case ErrorCode::kTimeout:
+      return is_timeout_true(its, seen);
+    default:
+      return is_loss_true(its, seen);
+  }
+}
+
+bool JobJudge::is_loss_true(const Seat& its, const Seen& seen) const {
+  const Rank named = seen.failure.rank();
+  const std::set<Rank> struck = struck_by(seen.when);
+  // The whole failed while it was split: its dead may be in another part.
+  if (named < 0) return seen.is_part && !culprits_.empty();
+  // Of one broken link nobody can tell which end it was.
+  if (struck.contains(named) || facts_.isolates) return true;
+  return has_ended_part(named, seen.when) || are_apart(its.rank->rank(), named, seen.when) ||
+         has_joined(seen.when);
+}
+
+// It has heard that its part ends, and is lost to the others.
+bool JobJudge::has_ended_part(Rank rank, TimePoint when) const {
+  const auto& failures = seat(rank).rank->failures();
+  return std::any_of(failures.begin(), failures.end(), [&](const Seen& each) {
+    return each.failure.code() == ErrorCode::kPartitioned && each.when <= when;
+  });
+}
+
+// All that need a member hear that it has left, and none of several for which a receive from any
+// waits. It is named where what it had sent may be lost with a link, or to who was missed.
+bool JobJudge::is_departure_true(const Seat& its, const Seen& seen) const {
+  const Rank named = seen.failure.rank();
+  const std::set<Rank> struck = struck_by(seen.when);
+  const bool is_parted = outlasts_leaving(c_) || (partition_ != nullptr && seen.when >= parts_at());
+  if (named >= 0) {
+    const bool may_need_it =
+        its.is_missed || is_parted || facts_.isolates || struck.contains(named);
+    return has_closed(named, seen) && may_need_it;
+  }
+  return (is_parted || !struck.empty()) && seen.waited_for_any &&
+         std::all_of(seen.members.begin(), seen.members.end(), [&](Rank member) {
+           return member == its.rank->rank() || has_closed(member, seen);
+         });
+}
+
+bool JobJudge::is_timeout_true(const Seat& its, const Seen& seen) const {
+  const Rank named = seen.failure.rank();
+  const std::set<Rank> struck = struck_by(seen.when);
+  if (named < 0) return !struck.empty() || (partition_ != nullptr && seen.when >= parts_at());
+  return struck.contains(named) || facts_.isolates ||
+         are_apart(its.rank->rank(), named, seen.when) || has_joined(seen.when) ||
+         is_own_timeout_true(its, seen);
+}
+
+// Who finds no arbiter goes by what it knows: for whom it waits, and not for whom that one does.
+bool JobJudge::is_own_timeout_true(const Seat& its, const Seen& seen) const {
+  if (!is_own_timeout(seen) || !may_have_lost_arbiter(its, seen.when)) return false;
+  const Rank named = seen.failure.rank();
+  const bool is_the_one = std::any_of(
+      seen.waits.begin(), seen.waits.end(),
+      [&](const RunningWait& wait) { return wait.waiting_for == std::vector<Rank>{named}; });
+  return is_the_one && is_held_up(named, seen);
+}
+
+bool JobJudge::may_have_lost_arbiter(const Seat& its, TimePoint when) const {
+  const auto is_lost = [&](Rank holder) {
+    const Seat& there = seat(holder);
+    return there.is_gone_by(when) || !there.stops.empty() ||
+           are_apart(its.rank->rank(), holder, when);
+  };
+  return !its.stops.empty() || is_lost(0);
+}
+
+// It has not ended its calls there, and never does.
+bool JobJudge::is_held_up(Rank rank, const Seen& seen) const {
+  const Seat& its = seat(rank);
+  if (!its.is_judged()) return true;
+  const auto& failures = its.rank->failures();
+  return std::any_of(failures.begin(), failures.end(),
+                     [&](const Seen& each) { return each.communicator == seen.communicator; });
+}
+
+// Whether the arbiter that it has may have heard too few then: the others of its part that were
+// there for certain are no more than half.
+bool JobJudge::may_be_of_smaller_part(Rank rank, TimePoint when) const {
+  if (struck_by(when).contains(rank)) return true;
+  rendezvous::Parts parts{{rank}, {}};
+  for (Rank other = 0; other < c_.ranks; ++other) {
+    if (other == rank) continue;
+    const Seat& its = seat(other);
+    const bool is_there = !its.is_gone_by(when) && !are_apart(rank, other, when) &&
+                          !its.was_stopped(when - 2 * c_.silence, when);
+    if (is_there) {
+      parts.here.insert(other);
+    } else if (may_count_elsewhere(other, rank, when)) {
+      parts.elsewhere.insert(other);
+    }
+  }
+  return !rendezvous::may_go_on(parts);
+}
+
+// Not where it has left, or its kernel has told that it ended.
+bool JobJudge::may_count_elsewhere(Rank other, Rank rank, TimePoint when) const {
+  const Seat& its = seat(other);
+  if (!its.is_gone_by(when) || its.runs_again == kNever) return true;
+  const auto is_lost = [&](Rank holder) { return seat(holder).is_gone_by(when); };
+  const bool has_lost_arbiter =
+      is_lost(0) || std::any_of(facts_.standbys.begin(), facts_.standbys.end(), is_lost);
+  return has_lost_arbiter || are_apart(rank, other, its.gone_at);
+}
+
+// ---- What all hear ------------------------------------------------------------------------------
+
+// All that are left name the same one.
+void JobJudge::judge_agreement() {
+  // By communicator, and side of a partition.
+  std::map<std::pair<std::uint32_t, bool>, std::pair<const SimulatedRank*, Status>> told;
+  for (const Seat& each : seats_) {
+    if (!each.is_judged() || each.is_missed) continue;  // the job has gone on without it
+    for (const Seen& seen : each.rank->failures()) {
+      if (may_be_told_else(each, seen)) continue;
+      const bool side = partition_ != nullptr && is_inside(*partition_, each.rank->rank());
+      const auto& [first, verdict] =
+          told.try_emplace({seen.communicator, side}, each.rank.get(), seen.failure).first->second;
+      if (verdict.code() != seen.failure.code() || verdict.rank() != seen.failure.rank()) {
+        return accuse(fmt::format("verdicts on {} differ: {} ({}); {} ({})", seen.communicator,
+                                  first->whereabouts(), verdict.message(), each.rank->whereabouts(),
+                                  seen.failure.message()));
+      }
+    }
+  }
+}
+
+bool JobJudge::may_be_told_else(const Seat& its, const Seen& seen) const {
+  const Rank rank = its.rank->rank();
+  // Each rank of a smaller part hears it of itself.
+  if (seen.failure.code() == ErrorCode::kPartitioned) return true;
+  // Who hears both parts, as the network is back, has the word of the one or of the other.
+  if (partition_ != nullptr && !partition_->is_for_ever()) return true;
+  // What was said as the network went down may have reached some only.
+  if (partition_ != nullptr && std::chrono::abs(seen.when - parts_at()) <= kControlDelay)
+    return true;
+  // Where the standbys of a part are elsewhere or have left, each goes by its own deadline.
+  const bool was_left_alone = partition_ != nullptr && seen.failure.code() == ErrorCode::kTimeout;
+  if (was_left_alone || !may_have_arbiter(rank, facts_.began)) return true;
+  if (is_own_timeout(seen)) return true;
+  // Who has nobody left to ask says that it was the other end.
+  const bool links_broke = has_fault([](const Fault& f) {
+    return f.kind == Fault::Kind::kCut || f.kind == Fault::Kind::kIsolate;
+  });
+  return seen.was_alone && (links_broke || !may_have_arbiter(rank, seen.when));
+}
+
+// ---- Who goes on --------------------------------------------------------------------------------
+
+// All survivors of a communicator go on in the same one, or in none.
+void JobJudge::judge_survivors() {
+  std::map<std::uint32_t, const SimulatedRank::Shrunk*> made;
+  for (const Seat& each : seats_) {
+    if (!each.is_judged() || each.is_missed) continue;
+    for (const SimulatedRank::Shrunk& shrunk : each.rank->shrunk()) {
+      const auto& known = made.try_emplace(shrunk.from, &shrunk).first->second;
+      if (known->to != shrunk.to || known->members != shrunk.members) {
+        return accuse("survivors go on apart: " + each.rank->whereabouts());
+      }
+    }
+  }
+  for (const auto& entry : made) {
+    const SimulatedRank::Shrunk* const shrunk = entry.second;
+    for (const Rank member : shrunk->members) {
+      const Seat& its = seat(member);
+      if (!its.is_judged() || its.is_missed) continue;
+      const auto& all = its.rank->shrunk();
+      const bool went_on = std::any_of(all.begin(), all.end(),
+                                       [&](const auto& each) { return each.to == shrunk->to; });
+      if (!went_on) accuse("a survivor does not go on with the others: " + its.rank->whereabouts());
+    }
+  }
+}
+
+// Who did nothing goes on. Where rank 0 is lost its successors may have left, or be one rank alone;
+// and where most have left, those that are silent may be the greater part.
+void JobJudge::judge_refused() {
+  const bool is_minority = 2 * culprits_.size() >= seats_.size();
+  const auto stayed = std::count_if(seats_.begin(), seats_.end(), [&](const Seat& each) {
+    return each.is_judged() && (each.rank->is_refused() || !each.rank->shrunk().empty()) &&
+           !culprits_.contains(each.rank->rank());
+  });
+  const bool are_few = static_cast<std::size_t>(stayed) <= culprits_.size();
+  if (is_minority || are_few || facts_.isolates || culprits_.contains(0)) return;
+  for (const Seat& each : seats_) {
+    if (each.is_judged() && each.rank->is_refused() && !culprits_.contains(each.rank->rank())) {
+      return accuse("a survivor is left out: " + each.rank->whereabouts());
+    }
+  }
+}
+
+bool JobJudge::may_have_arbiter(Rank rank, TimePoint when) const {
+  if (partition_ == nullptr) return true;
+  const auto is_beside = [&](Rank holder) {
+    const bool is_there = seat(holder).gone_at >= when;
+    return is_there && is_inside(*partition_, holder) == is_inside(*partition_, rank);
+  };
+  const std::vector<Rank>& standbys = facts_.standbys;
+  return is_beside(0) || std::any_of(standbys.begin(), standbys.end(), is_beside);
+}
+
+// Of two parts that do not hear each other the right one goes on, if any, and the other one hears
+// why it may not. Where somebody dies as well it depends on who has heard of that; and where the
+// network is back in the end, on who is heard again in time, but some go on.
+void JobJudge::judge_partition() {
+  if (partition_ == nullptr || c_.faults.size() > 1 || !can_shrink(c_)) return;
+  rendezvous::Parts parts;
+  bool have_all_tried = true;
+  const bool zero_is_inside = is_inside(*partition_, 0);
+  for (Rank rank = 0; rank < c_.ranks; ++rank) {
+    const SimulatedRank& its = *seat(rank).rank;
+    (is_inside(*partition_, rank) == zero_is_inside ? parts.here : parts.elsewhere).insert(rank);
+    have_all_tried = have_all_tried && (its.is_refused() || !its.shrunk().empty());
+  }
+  if (!have_all_tried || parts.elsewhere.empty()) return;
+  // Without an arbiter nobody goes on.
+  const bool is_of_zero =
+      rendezvous::may_go_on(parts) || !may_have_arbiter(*parts.elsewhere.begin(), facts_.began);
+  const std::set<Rank>& right = is_of_zero ? parts.here : parts.elsewhere;
+  if (!partition_->is_for_ever()) {
+    const bool some_go_on = std::any_of(seats_.begin(), seats_.end(), [](const Seat& each) {
+      return !each.rank->shrunk().empty();
+    });
+    if (!some_go_on && may_have_arbiter(*right.begin(), facts_.began))
+      accuse("no part of a partition goes on");
+    return;
+  }
+  for (const Seat& each : seats_) {
+    const SimulatedRank& its = *each.rank;
+    const bool is_right = right.contains(its.rank());
+    if (!is_right && !its.shrunk().empty()) {
+      return accuse("the wrong part goes on: " + its.whereabouts());
+    }
+    // Who is heard by the others may be named for a broken link.
+    if (!is_right && !partition_->is_one_way && its.refusal().code() != ErrorCode::kPartitioned) {
+      return accuse("a part that may not go on is told something else: " + its.refusal().message() +
+                    "; " + its.whereabouts());
+    }
+    if (is_right && may_have_arbiter(its.rank(), facts_.began) && its.shrunk().empty()) {
+      return accuse("the part that may does not go on: " + its.refusal().message() + "; " +
+                    its.whereabouts());
+    }
+  }
+}
+
+void JobJudge::judge_sights() {
+  const SightJudge judge(facts_);
+  for (const Seat& each : seats_) {
+    if (!each.is_judged() || each.is_missed) continue;
+    for (const Seen& seen : each.rank->failures()) accuse(judge.judge(each, seen));
+  }
+}
+
+}  // namespace
+
+std::string judge_job(const JobFacts& facts) { return JobJudge(facts).judge(); }
+
+}  // namespace unisono::sim
