@@ -63,15 +63,18 @@ function(unisono_module name)
   set_property(GLOBAL APPEND PROPERTY UNISONO_MODULES unisono_${name})
 endfunction()
 
-# unisono_test(name SOURCES ... LABELS ... [PROCESSORS n] [TIMEOUT s] [SINGLE_THREADED]): one
-# GoogleTest program over the internals; ctest runs it as one test named `name`. Where all that it
-# tests is one thread's, the thread sanitizer's build skips it and says so.
+# unisono_test(name SOURCES ... LABELS ... [PROCESSORS n] [TIMEOUT s] [SINGLE_THREADED] [COMPUTES]):
+# one GoogleTest program over the internals; ctest runs it as one test named `name`. Where all that
+# it tests is one thread's, the thread sanitizer's build skips it and says so. One that computes for
+# longer than it is compiled is optimised in release.
 function(unisono_test name)
-  cmake_parse_arguments(arg "SINGLE_THREADED" "PROCESSORS;TIMEOUT" "SOURCES;LABELS;LINKS" ${ARGN})
+  cmake_parse_arguments(arg "SINGLE_THREADED;COMPUTES" "PROCESSORS;TIMEOUT" "SOURCES;LABELS;LINKS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE
     ${arg_LINKS} unisono_test_environment unisono_internal GTest::gmock_main)
-  if(TARGET unisono_test_headers)
+  if(arg_COMPUTES)  # not with the precompiled headers, which are not
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  elseif(TARGET unisono_test_headers)
     target_precompile_headers(${name} REUSE_FROM unisono_test_headers)
   endif()
   if(arg_SINGLE_THREADED AND UNISONO_SANITIZE STREQUAL "thread")

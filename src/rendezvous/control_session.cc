@@ -175,7 +175,7 @@ bool ControlSession::take(const Message& message, TimePoint now) {
     case MessageType::kAskSight: {
       const auto rank = decode_rank(message.body, size());
       if (!rank || *rank == self_) return false;
-      report(encode(SightMessage{*rank, sight_of(*rank)}));
+      if (!is_leaving_) report(encode(SightMessage{*rank, sight_of(*rank)}));
       return true;
     }
     case MessageType::kAskProbe: {
@@ -214,7 +214,7 @@ ProcessSight ControlSession::sight_of(Rank rank) const {
 }
 
 void ControlSession::on_probed(Rank rank, bool is_reached) {
-  report(encode(ProbedMessage{rank, is_reached}));
+  if (!is_leaving_) report(encode(ProbedMessage{rank, is_reached}));
 }
 
 void ControlSession::deliver(FailureDecision decision) {

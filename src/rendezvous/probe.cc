@@ -21,10 +21,9 @@ bool is_kind(std::uint8_t kind) {
 
 }  // namespace
 
-ProbeNonce random_nonce() {
+std::optional<ProbeNonce> random_nonce() {
   ProbeNonce nonce;
-  UNISONO_ASSERT(RAND_bytes(nonce.data(), static_cast<int>(nonce.size())) == 1,
-                 "the system's random generator gives nothing");
+  if (RAND_bytes(nonce.data(), static_cast<int>(nonce.size())) != 1) return std::nullopt;
   return nonce;
 }
 

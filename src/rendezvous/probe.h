@@ -20,7 +20,8 @@
 namespace unisono::rendezvous {
 
 using ProbeNonce = std::array<std::uint8_t, 16>;
-ProbeNonce random_nonce();
+/// Nothing where OpenSSL fails.
+std::optional<ProbeNonce> random_nonce();
 
 struct Probe {
   enum class Kind : std::uint8_t { kQuestion = 1, kAnswer };

@@ -49,10 +49,10 @@ socklen_t to_socket_address(const std::string& host, std::uint16_t port, bool is
   return sizeof address;
 }
 
-void send_to(int fd, const std::string& datagram, const sockaddr_storage& to, socklen_t bytes) {
-  // What cannot be sent now is as good as lost, and is sent again.
-  static_cast<void>(::sendto(fd, datagram.data(), datagram.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
-                             reinterpret_cast<const sockaddr*>(&to), bytes));
+bool send_to(int fd, const std::string& datagram, const sockaddr_storage& to, socklen_t bytes) {
+  const ssize_t sent = ::sendto(fd, datagram.data(), datagram.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
+                                reinterpret_cast<const sockaddr*>(&to), bytes);
+  return sent == static_cast<ssize_t>(kProbeBytes);
 }
 
 }  // namespace
@@ -81,11 +81,15 @@ std::optional<ProbePort> ProbePort::make(std::optional<Listener> socket, const W
   return ProbePort(std::move(*socket), *codec, world, silence);
 }
 
-void ProbePort::probe(Rank rank, TimePoint now) { prober_.begin(rank, random_nonce(), now); }
+void ProbePort::probe(Rank rank, TimePoint now) {
+  if (const auto nonce = random_nonce()) prober_.begin(rank, *nonce, now);
+}
 
 std::vector<Prober::Outcome> ProbePort::serve(TimePoint now) {
   read();
-  for (const Prober::Question& question : prober_.take_questions(now)) ask(question);
+  for (const Prober::Question& question : prober_.take_questions(now)) {
+    if (!ask(question)) prober_.withdraw(question.rank);
+  }
   return prober_.take_outcomes(now);
 }
 
@@ -105,21 +109,23 @@ void ProbePort::read() {
       prober_.on_answer(probe->from, probe->nonce);
     } else {
       const Probe answer{Probe::Kind::kAnswer, world_->rank, probe->from, probe->nonce};
-      send_to(fd(), codec_.encode(answer), source, bytes);
+      static_cast<void>(send_to(fd(), codec_.encode(answer), source, bytes));  // may get lost, too
     }
   }
 }
 
-void ProbePort::ask(const Prober::Question& question) const {
+bool ProbePort::ask(const Prober::Question& question) const {
   const Member& member = world_->members[static_cast<std::size_t>(question.rank)];
   const ControlAddress address = read_address(member.addresses, kProbeLine);
   const std::string datagram =
       codec_.encode({Probe::Kind::kQuestion, world_->rank, question.rank, question.nonce});
+  bool is_sent = false;
   for (const std::string& host : address.hosts) {
     sockaddr_storage to{};
     const socklen_t bytes = to_socket_address(host, address.port, socket_.is_ipv6, &to);
-    if (bytes > 0) send_to(fd(), datagram, to, bytes);
+    if (bytes > 0 && send_to(fd(), datagram, to, bytes)) is_sent = true;
   }
+  return is_sent;
 }
 
 }  // namespace unisono::rendezvous

@@ -29,7 +29,7 @@ class ProbePort {
   static std::optional<ProbePort> make(std::optional<Listener> socket, const World& world,
                                        std::chrono::milliseconds silence);
 
-  /// Asks the process of `rank`; serve() tells how that ends.
+  /// Asks the process of `rank`; serve() tells how that ends, and nothing where it cannot be asked.
   void probe(Rank rank, TimePoint now);
 
   int fd() const { return socket_.fd.get(); }
@@ -43,7 +43,8 @@ class ProbePort {
       : socket_(std::move(socket)), codec_(codec), world_(&world), prober_(silence) {}
 
   void read();
-  void ask(const Prober::Question& question) const;
+  /// False where nothing could be sent to any of its addresses.
+  bool ask(const Prober::Question& question) const;
 
   Listener socket_;
   ProbeCodec codec_;

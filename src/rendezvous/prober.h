@@ -32,6 +32,8 @@ class Prober {
   /// Asks for a quarter of the silence: who is asked when a rank is overdue answers before that is
   /// silent. Nothing where it asks already, or asks too many.
   void begin(Rank rank, const ProbeNonce& nonce, TimePoint now);
+  /// It cannot be asked from here: says nothing of it.
+  void withdraw(Rank rank) { asked_.erase(rank); }
   /// An answer of that rank has come.
   void on_answer(Rank rank, const ProbeNonce& nonce);
 

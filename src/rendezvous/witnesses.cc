@@ -123,7 +123,9 @@ std::vector<Witnesses::Question> Witnesses::ask(const std::vector<Rank>& overdue
     if (witness != beside.end() && asked.witness < 0) {
       asked.witness = witness->second;
       questions.push_back({witness->second, rank, Look::kSight});
-    } else if (witness == beside.end() && asked.probes.empty() && ranks.can_probe(rank)) {
+    }
+    // That one may be silent as well, and only not missed yet.
+    if (asked.probes.empty() && ranks.can_probe(rank)) {
       for (const Rank prober : some_of(elsewhere, rank)) {
         asked.probes.emplace(prober, Answer::kNone);
         questions.push_back({prober, rank, Look::kProbe});
@@ -173,14 +175,16 @@ std::string Witnesses::text_on(Rank rank, bool is_whole_host,
     const std::string others =
         missing.empty() ? "" : fmt::format(", and {} does not", places(missing));
     return fmt::format(
-        "{}; {} {} it{}: its host lives, and the link between that and the host of "
-        "the arbiter is down",
+        "{}; {} {} it{}: its process lives, and what it says does not get to the host of the "
+        "arbiter",
         whole, places(reaching), reaching.size() == 1 ? "reaches" : "reach", others);
   }
   if (!missing.empty()) {
-    return fmt::format("{}; nor {} {} reach it: its host is down, cut off, or stopped{}", whole,
-                       missing.size() == 1 ? "does" : "do", places(missing),
-                       is_whole_host ? " as a whole" : ", or its process is");
+    return fmt::format(
+        "{}; nor {} {} reach it by UDP: its host is down, cut off, or stopped{}, or lets no UDP "
+        "through",
+        whole, missing.size() == 1 ? "does" : "do", places(missing),
+        is_whole_host ? " as a whole" : ", its process is");
   }
   if (is_whole_host) {
     return ", nor is any other rank of its host: that is down, cannot be reached, or is stopped as "

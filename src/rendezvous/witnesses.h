@@ -1,7 +1,7 @@
 // What others know of a rank that says nothing, before the arbiter finds it silent: what a rank of
 // its host sees of its process, so that a stopped process is told from one that is not heard; and
-// where nobody of its host is heard, whether ranks of other hosts reach it, so that a link that is
-// down is told from a host that is. No sockets, no clock.
+// whether ranks of other hosts reach it, so that a link that is down is told from a host that is.
+// No sockets, no clock.
 //
 // Thread rule: one thread at a time.
 #pragma once

@@ -276,7 +276,7 @@ std::vector<Bytes> probe_corpus() {
   const auto codec = ProbeCodec::make(JobKey::random(), "job");
   const Bytes head = bytes_of(std::uint8_t{1}) + bytes_of(Rank{3}) + bytes_of(Rank{5});
   std::vector<Bytes> inputs = {
-      {}, head, head + to_bytes(codec->encode({Probe::Kind::kQuestion, 3, 5, random_nonce()}))};
+      {}, head, head + to_bytes(codec->encode({Probe::Kind::kQuestion, 3, 5, *random_nonce()}))};
   // Magic, version, kind, ranks, nonce, proof.
   for (const int place : {0, 8, 10, 12, 16, 20, 36, 67}) {
     inputs.push_back(head + bytes_of(static_cast<std::uint8_t>(place)) + Bytes{std::byte{1}});

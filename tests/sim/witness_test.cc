@@ -67,9 +67,10 @@ TEST(Witnesses, TellALinkThatIsDownFromAHostThatIs) {
     const std::string told = job.told(3, 4);
     EXPECT_THAT(told,
                 AllOf(HasSubstr("is silent"), HasSubstr("nor is any other rank of its host")));
-    EXPECT_THAT(told, HasSubstr(is_host ? "; nor does rank 2 on host host1 reach it: its host is "
-                                          "down, cut off, or stopped as a whole"
-                                        : "; rank 2 on host host1 reaches it: its host lives"));
+    EXPECT_THAT(told,
+                HasSubstr(is_host ? "; nor does rank 2 on host host1 reach it by UDP: its host is "
+                                    "down, cut off, or stopped as a whole"
+                                  : "; rank 2 on host host1 reaches it: its process lives"));
   }
 }
 

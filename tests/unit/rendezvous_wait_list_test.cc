@@ -76,7 +76,7 @@ TEST(WaitList, ANewcomerLeavesNothingInAPlaceThatIsReadNoMore) {
     store.set(kList + "first", "1");
     store.before_look_at(1, [] { throw std::runtime_error("it looks for another one"); });
   });
-  Newcomer newcomer(store, "group", 0);
+  Newcomer newcomer(store, "group", 0, "?");
   EXPECT_THAT(newcomer.await_invitation(kNever).status().message(), HasSubstr("another one"));
   EXPECT_EQ(store.get(kList + "place/0", {}), "-");
 }

@@ -116,8 +116,8 @@ void be_quiet_without_a_network() {
 }
 
 // It takes what fits the windows and acknowledges it.
-void send_to_a_peer_that_reads_nothing() {
-  Pair pair(std::chrono::milliseconds(100));
+void send_without_reader(std::chrono::milliseconds patience) {
+  Pair pair(patience);
   const auto payload = pattern(kFramePayloadMax, 1);
   std::uint64_t sequence = 1;
   Transport& sender = *pair.transports[0];
@@ -125,9 +125,13 @@ void send_to_a_peer_that_reads_nothing() {
          PostResult::kFull) {
     ++sequence;
   }
-  const TimePoint end = Clock::now() + std::chrono::seconds(1);
+  const TimePoint end = Clock::now() + std::chrono::seconds(2);
   while (Clock::now() < end) sender.poll(*pair.sinks[0]);
   EXPECT_FALSE(pair.is_lost());
+}
+void send_to_a_peer_that_reads_nothing() { send_without_reader(std::chrono::milliseconds(100)); }
+void send_long_to_a_peer_that_reads_nothing() {
+  send_without_reader(std::chrono::milliseconds(930));
 }
 
 class Silence : public testing::TestWithParam<std::pair<const char*, void (*)()>> {};
@@ -145,7 +149,9 @@ INSTANTIATE_TEST_SUITE_P(
                     std::pair{"LoseItForMostOfThePatience", &lose_it_for_most_of_the_patience},
                     std::pair{"NeverEndWithoutPatience", &never_end_without_patience},
                     std::pair{"BeQuietWithoutANetwork", &be_quiet_without_a_network},
-                    std::pair{"SendToAPeerThatReadsNothing", &send_to_a_peer_that_reads_nothing}),
+                    std::pair{"SendToAPeerThatReadsNothing", &send_to_a_peer_that_reads_nothing},
+                    std::pair{"SendLongToAPeerThatReadsNothing",
+                              &send_long_to_a_peer_that_reads_nothing}),
     [](const auto& info) { return std::string(info.param.first); });
 
 }  // namespace

@@ -24,9 +24,11 @@ namespace {
 
 // The kernel may give a connection up too where its owner does so sooner than this.
 constexpr std::chrono::seconds kBoundedPatienceMax{10};
-// With less the kernel has no time for several attempts that begin after 200 ms.
-constexpr std::chrono::seconds kHastenedPatienceMax{1};
-constexpr int kFirstAttemptOfPatience = 8;
+// With less the kernel would have sent again too early or too late, beginning after 200 ms. Its
+// attempts after two, four and eight times the first pause are at 0.21, 0.42 and 0.84 of it, and
+// AckWatch wants one in the last third.
+constexpr std::chrono::milliseconds kHastenedPatienceMax{1900};
+constexpr double kFirstAttemptOfPatience = 0.105;
 
 Target name_of_end(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
   Target out;
@@ -128,7 +130,8 @@ void prepare_socket(int fd, const StreamOptions& options) {
   const Duration patience = options.unacknowledged_max;
   if (patience > Duration::zero() && patience < kBoundedPatienceMax) bound_retransmission_pause(fd);
   if (patience > Duration::zero() && patience < kHastenedPatienceMax) {
-    hasten_retransmission(fd, patience / kFirstAttemptOfPatience);
+    hasten_retransmission(fd,
+                          std::chrono::duration_cast<Duration>(patience * kFirstAttemptOfPatience));
   }
   // A connection may be idle for hours: beside RDMA, or while ranks compute.
   const int idle_s = 60, interval_s = 10, probes = 6;

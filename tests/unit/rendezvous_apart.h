@@ -1,0 +1,29 @@
+// Members of a job on hosts of their own, and when they have met.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "rendezvous/arbiter.h"
+
+namespace unisono::rendezvous {
+
+inline constexpr std::chrono::milliseconds kSilence{3000};
+inline const TimePoint kMetAt = TimePoint() + std::chrono::hours(1);
+
+/// Each on a host of its own; ranks 1 to 3 are standbys.
+inline std::vector<Member> members_apart(int size) {
+  std::vector<Member> members;
+  for (Rank rank = 0; rank < size; ++rank) {
+    Member member;
+    member.rank = rank;
+    member.host = member.host_name = "host" + std::to_string(rank);
+    if (rank >= 1 && rank <= 3) member.addresses = "standby-unix name" + std::to_string(rank);
+    members.push_back(member);
+  }
+  return members;
+}
+
+}  // namespace unisono::rendezvous

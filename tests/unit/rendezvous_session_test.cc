@@ -1,0 +1,260 @@
+// What a rank makes of what the arbiter says or does not say, by the state machine alone.
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "rendezvous/control_messages.h"
+#include "rendezvous/control_session.h"
+#include "rendezvous_apart.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct RankLines final : ControlLinks {
+  void send(std::string bytes) override {
+    said.push_back(type_of(bytes));
+    last = std::move(bytes);
+  }
+  void close() override {}
+  void dial(Rank standby, const RejoinMessage&, TimePoint) override { dialled.push_back(standby); }
+  void give_up() override {}
+  ProcessSight sight_of(Rank) const override { return sight; }
+  void probe(Rank rank, TimePoint) override { probed.push_back(rank); }
+  void move() override {}
+  static MessageType type_of(const std::string& bytes) {
+    return static_cast<MessageType>(bytes[4]);
+  }
+
+  std::vector<MessageType> said;
+  std::string last;
+  std::vector<Rank> dialled, probed;
+  ProcessSight sight = ProcessSight::kStopped;
+};
+
+// As its connection does that wakes in time, and hears the arbiter or does not.
+void run_for(ControlSession* session, Duration time, TimePoint* now, bool hears = false) {
+  for (const TimePoint until = *now + time; *now < until; *now += milliseconds(100)) {
+    session->on_wake(*now);
+    if (hears) session->on_heard(*now);
+    session->look_for_silence(*now);
+    session->beat(*now);
+  }
+}
+
+// Three refusals in a row say that the link to the arbiter is broken; that a standby does not know
+// yet says nothing.
+TEST(ControlSession, IsCutOffByStandbysThatHearTheArbiterAlone) {
+  const std::vector<Member> members = members_apart(6);
+  for (const DialOutcome outcome : {DialOutcome::kRefused, DialOutcome::kUnknown}) {
+    RankLines lines;
+    ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+    TimePoint now = kMetAt;
+    for (int i = 0; i < 5 && !session.is_lost(); ++i) {
+      run_for(&session, 2 * kSilence, &now);
+      ASSERT_TRUE(session.is_seeking());
+      session.on_dialled(outcome, now);
+    }
+    EXPECT_EQ(session.is_lost(), outcome == DialOutcome::kRefused);
+  }
+}
+
+TEST(ControlSession, KnowsNothingOfTheArbiterByWhatWasSaidBeforeAStop) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 1, "job", kSilence, lines, kMetAt);
+  TimePoint now = kMetAt;
+  run_for(&session, kSilence, &now, true);
+  const TimePoint heard = session.arbiter_heard_at();
+  EXPECT_EQ(heard, now - milliseconds(100));
+  now += kSilence;
+  run_for(&session, milliseconds(100), &now, true);
+  EXPECT_EQ(session.arbiter_heard_at(), heard);
+  run_for(&session, kSilence / 3, &now, true);
+  EXPECT_EQ(session.arbiter_heard_at(), now - milliseconds(100));
+}
+
+TEST(ControlSession, SaysWhetherItMissesTheArbiter) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  TimePoint now = kMetAt;
+  run_for(&session, kSilence / 3, &now);
+  EXPECT_THAT(lines.said, testing::Each(MessageType::kBeat));
+  run_for(&session, 2 * kSilence, &now);
+  EXPECT_TRUE(session.is_seeking());
+  EXPECT_EQ(lines.said.back(), MessageType::kMisses);
+  run_for(&session, kSilence / 3, &now, true);
+  EXPECT_EQ(lines.said.back(), MessageType::kBeat);
+}
+
+TEST(ControlSession, LooksForAStandbyWhereAnotherPartHasEnded) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 4, "job", kSilence, lines, kMetAt);
+  session.on_message({MessageType::kPartEnded, {}}, kMetAt);
+  EXPECT_THAT(lines.said, ElementsAre(MessageType::kDeposed));
+  EXPECT_THAT(lines.dialled, ElementsAre(1));
+  EXPECT_TRUE(session.is_seeking());
+}
+
+// However long it has not heard the arbiter: that knows whom it hears.
+TEST(ControlSession, TakesTheEndOfItsOwnPart) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 4, "job", kSilence, lines, kMetAt);
+  TimePoint now = kMetAt;
+  for (; now < kMetAt + kSilence * 5 / 6; now += milliseconds(100)) session.on_wake(now);
+  session.on_heard(now);
+  const std::string bytes = encode(MessageType::kDecision,
+                                   {ErrorCode::kPartitioned, 0, kEveryCommunicator, 0, "cut off"});
+  session.on_message({MessageType::kDecision, std::string_view(bytes).substr(5)}, now);
+  EXPECT_TRUE(session.is_open());
+  ASSERT_TRUE(session.has_news());
+  EXPECT_EQ(session.take_news().decisions.front().code, ErrorCode::kPartitioned);
+}
+
+TEST(ControlSession, IsWithItsOwnArbiterFromWhenItGoesThere) {
+  const std::vector<Member> members = members_apart(5);
+  for (const Rank self : {1, 4}) {
+    RankLines lines;
+    ControlSession session(members, self, "job", kSilence, lines, kMetAt);
+    EXPECT_FALSE(session.is_with_own_arbiter());
+    session.on_closed(kMetAt);
+    EXPECT_EQ(session.is_with_own_arbiter(), self == 1);
+    session.on_dialled(DialOutcome::kSeated, kMetAt);
+    EXPECT_EQ(session.is_with_own_arbiter(), self == 1);
+  }
+}
+
+TEST(ControlSession, GivesEachStandbyItsShareOfTheTimeForAGoodbye) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  session.leave();
+  session.say_goodbye_to_standbys(kMetAt);
+  EXPECT_THAT(lines.dialled, ElementsAre(1));
+  EXPECT_LE(session.next_due(), kMetAt + kGoodbyeTime / 2);
+  session.look_for_silence(kMetAt + kGoodbyeTime / 2);
+  EXPECT_THAT(lines.dialled, ElementsAre(1, 2));
+  session.on_dialled(DialOutcome::kNoted, kMetAt + kGoodbyeTime / 2);
+  EXPECT_THAT(lines.dialled, ElementsAre(1, 2, 3));
+  EXPECT_FALSE(session.has_left());
+  session.look_for_silence(kMetAt + kGoodbyeTime);
+  EXPECT_TRUE(session.has_left());
+}
+
+TEST(ControlSession, SaysGoodbyeLastToAStandbyThatHasNotAnswered) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  session.on_closed(kMetAt);
+  session.on_dialled(DialOutcome::kFailed, kMetAt);
+  lines.dialled.clear();
+  session.leave();
+  session.say_goodbye_to_standbys(kMetAt);
+  for (int i = 0; i < 3; ++i) session.on_dialled(DialOutcome::kNoted, kMetAt);
+  EXPECT_THAT(lines.dialled, ElementsAre(2, 3, 1));
+  EXPECT_TRUE(session.has_left());
+}
+
+// A standby that takes it for one that leaves does not serve it.
+TEST(ControlSession, GoesOnToTheNextStandbyWhereOneTakesItForGone) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  session.on_closed(kMetAt);
+  session.on_dialled(DialOutcome::kNoted, kMetAt);
+  EXPECT_THAT(lines.dialled, ElementsAre(1, 2));
+}
+
+TEST(ControlSession, AsksNobodyAgainWhosePartHasEnded) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  session.on_closed(kMetAt);
+  for (int i = 0; i < 3; ++i) session.on_dialled(DialOutcome::kEnded, kMetAt);
+  EXPECT_THAT(lines.dialled, ElementsAre(1, 2, 3));
+  EXPECT_TRUE(session.is_lost());
+  EXPECT_EQ(session.partition().code(), ErrorCode::kPartitioned);
+}
+
+TEST(ControlSession, SaysWhatItSeesOfAProcessOnItsHost) {
+  const std::vector<Member> members = members_on_two_hosts(4);
+  for (const Rank whose : {2, 0, 1}) {
+    RankLines lines;
+    ControlSession session(members, 1, "job", kSilence, lines, kMetAt);
+    const std::string asked = encode_rank(MessageType::kAskSight, whose);
+    session.on_message({MessageType::kAskSight, std::string_view(asked).substr(5)}, kMetAt);
+    EXPECT_EQ(session.is_open(), whose != 1) << "nobody is asked about itself";
+    if (whose == 1) continue;
+    ASSERT_THAT(lines.said, ElementsAre(MessageType::kSight));
+    EXPECT_EQ(decode_sight(std::string_view(lines.last).substr(5), 4)->sight,
+              whose == 2 ? ProcessSight::kStopped : ProcessSight::kUnseen);
+  }
+}
+
+TEST(ControlSession, SaysWhomItReaches) {
+  const std::vector<Member> members = members_apart(4);
+  RankLines lines;
+  ControlSession session(members, 1, "job", kSilence, lines, kMetAt);
+  const std::string asked = encode_rank(MessageType::kAskProbe, 3);
+  session.on_message({MessageType::kAskProbe, std::string_view(asked).substr(5)}, kMetAt);
+  EXPECT_THAT(lines.probed, ElementsAre(3));
+  EXPECT_THAT(lines.said, ElementsAre());
+  session.on_probed(3, true);
+  ASSERT_THAT(lines.said, ElementsAre(MessageType::kProbed));
+  const auto told = decode_probed(std::string_view(lines.last).substr(5), 4);
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ(told->rank, 3);
+  EXPECT_TRUE(told->is_reached);
+
+  const std::string itself = encode_rank(MessageType::kAskProbe, 1);
+  session.on_message({MessageType::kAskProbe, std::string_view(itself).substr(5)}, kMetAt);
+  EXPECT_FALSE(session.is_open()) << "nobody is asked about itself";
+}
+
+TEST(ControlSession, SaysOfAnArbiterOnItsHostThatItIsStopped) {
+  std::vector<Member> members = members_apart(4);
+  for (const bool is_here : {true, false}) {
+    members[3].host = members[is_here ? 0 : 1].host;
+    RankLines lines;
+    ControlSession session(members, 3, "job", kSilence, lines, kMetAt);
+    TimePoint now = kMetAt;
+    for (; now <= kMetAt + kSilence; now += milliseconds(100)) {
+      session.on_wake(now);
+      session.look_for_silence(now);
+    }
+    session.on_dialled(DialOutcome::kSeated, now);
+    ASSERT_TRUE(session.has_news());
+    EXPECT_THAT(session.take_news().decisions.front().message,
+                HasSubstr(is_here ? "its process is stopped" : "its host cannot be reached"));
+  }
+}
+
+TEST(ControlSession, AnswersAQuestionForAWordAtOnce) {
+  const std::vector<Member> members = members_apart(4);
+  RankLines lines;
+  ControlSession session(members, 3, "job", kSilence, lines, kMetAt);
+  session.on_message({MessageType::kAskWord, {}}, kMetAt);
+  EXPECT_THAT(lines.said, ElementsAre(MessageType::kBeat));
+}
+
+TEST(ControlSession, TakesNoWordThatSaysMoreThanItMay) {
+  const std::vector<Member> members = members_apart(6);
+  for (const MessageType type :
+       {MessageType::kBeat, MessageType::kPartEnded, MessageType::kAskWord}) {
+    RankLines lines;
+    ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+    session.on_message({type, "x"}, kMetAt);
+    ASSERT_TRUE(session.has_news());
+    EXPECT_EQ(session.take_news().decisions.front().code, ErrorCode::kProtocol);
+  }
+}
+
+}  // namespace
+}  // namespace unisono::rendezvous
