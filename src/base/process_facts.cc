@@ -33,13 +33,22 @@ bool sees_own_processes() {
          std::string_view(own, static_cast<std::size_t>(bytes)) == std::to_string(::getpid());
 }
 
-// What processes have in common whose numbers mean the same; ends in a kPart. Empty: not to be
-// seen.
+std::uint64_t inode_of(const char* path) {
+  struct stat facts {};
+  return ::stat(path, &facts) == 0 ? facts.st_ino : 0;
+}
+
+// What processes have in common whose numbers and times of start mean the same; ends in a kPart.
+// Empty: not to be seen. Virtual machines that were cloned as they ran have all but their names in
+// common, and a kernel without time namespaces has one time.
 std::string number_space() {
   const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
-  const std::uint64_t numbers = pid_namespace();
+  const std::string host = first_line("/proc/sys/kernel/hostname");
+  const std::uint64_t numbers = pid_namespace(), times = inode_of("/proc/self/ns/time");
   if (boot.empty() || numbers == 0 || !sees_own_processes()) return {};
-  return boot + kPart + std::to_string(numbers) + kPart;
+  std::string space = boot;
+  space.append(1, kPart).append(host).append(1, kPart);
+  return space + std::to_string(numbers) + kPart + std::to_string(times) + kPart;
 }
 
 template <typename Number>
@@ -87,10 +96,7 @@ ProcessFacts facts_of_process(int pid) {
   return bytes <= 0 ? ProcessFacts{} : parse_process_facts({text, static_cast<std::size_t>(bytes)});
 }
 
-std::uint64_t pid_namespace() {
-  struct stat facts {};
-  return ::stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
-}
+std::uint64_t pid_namespace() { return inode_of("/proc/self/ns/pid"); }
 
 std::string process_name() {
   const std::string space = number_space();

@@ -25,7 +25,7 @@ std::uint64_t pid_namespace();
 /// One word that names this process for good, on whichever host; empty: /proc shows too little, or
 /// that of another namespace.
 std::string process_name();
-inline constexpr std::size_t kProcessNameBytesMax = 120;
+inline constexpr std::size_t kProcessNameBytesMax = 192;
 /// That process has ended, for certain: seen from here. Any text may be given.
 bool has_ended(std::string_view process);
 

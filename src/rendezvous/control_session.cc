@@ -119,8 +119,12 @@ void ControlSession::drop_old_reports(TimePoint now) {
 
 void ControlSession::on_heard(TimePoint now) {
   refusals_ = 0;
-  if (!silence_.reads_old_words(now)) heard_at_ = now;
+  const bool is_new = !silence_.reads_old_words(now);
+  if (is_new) heard_at_ = now;
   acquit(now);
+  if (!is_new || !std::exchange(has_said_misses_, false) || is_leaving_) return;
+  // Until it hears this the arbiter counts this rank for another part.
+  report(encode(MessageType::kBeat));
 }
 
 void ControlSession::on_message(const Message& message, TimePoint now) {
@@ -233,7 +237,8 @@ void ControlSession::deliver_broken_link(Rank peer, const Status& cause) {
 void ControlSession::beat(TimePoint now) {
   // What an arbiter that closes the connection has not read could cost its last word.
   if (!silence_.take_beat(now) || is_leaving_) return;
-  report(encode(silence_.misses(holder_, now) ? MessageType::kMisses : MessageType::kBeat));
+  has_said_misses_ = silence_.misses(holder_, now);
+  report(encode(has_said_misses_ ? MessageType::kMisses : MessageType::kBeat));
 }
 
 // ---- Where the arbiter is lost ------------------------------------------------------------------

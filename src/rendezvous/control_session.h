@@ -175,10 +175,11 @@ class ControlSession {
   bool is_last_ = false;
   Status partition_;
   bool is_leaving_ = false;
-  bool tells_standbys_ = false;  // while seeking: that it has left, and nothing else
-  std::deque<Rank> untold_;      // those that are to hear it yet
-  TimePoint tells_until_{};      // all of them, ...
-  TimePoint answers_until_{};    // and until when the one that is told may answer
+  bool has_said_misses_ = false;  // and nothing since
+  bool tells_standbys_ = false;   // while seeking: that it has left, and nothing else
+  std::deque<Rank> untold_;       // those that are to hear it yet
+  TimePoint tells_until_{};       // all of them, ...
+  TimePoint answers_until_{};     // and until when the one that is told may answer
   ArbiterNews news_;
   bool has_news_ = false;
   std::deque<Report> reports_;  // lasting ones, the oldest first

@@ -10,6 +10,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/process_facts.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -133,7 +134,7 @@ Result<std::vector<WaitList::Newcomer>> Growth::find_newcomers() {
 
 // Every member learns by what it sees that a newcomer on its host has ended.
 Status Growth::learn_processes(int newcomers) {
-  std::vector<std::array<char, kProcessBytesMax + 1>> told(static_cast<std::size_t>(newcomers));
+  std::vector<std::array<char, kProcessNameBytesMax + 1>> told(static_cast<std::size_t>(newcomers));
   for (std::size_t i = 0; i < newcomers_.size(); ++i) {
     write_text(newcomers_[i].process, &told[i]);
   }

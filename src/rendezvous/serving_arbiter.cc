@@ -220,6 +220,8 @@ void ServingArbiter::unseat(int connection, Parting how, const Status& violation
       decider_.on_goodbye(rank);
     } else if (!violation) {
       decider_.on_violation(rank, violation.message());
+    } else if (deposers_.contains(rank)) {
+      decider_.condemn(rank, "has gone to another arbiter, since it did not hear this one");
     } else {
       decider_.on_closed(rank, "closed without goodbye");
     }

@@ -10,6 +10,7 @@
 #include "base/handshake.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/process_facts.h"
 #include "rendezvous/rank_text.h"
 #include "rendezvous/store_access.h"
 
@@ -52,7 +53,7 @@ bool is_handle(std::string_view text) {
 }
 
 bool is_word(std::string_view text) {
-  return !text.empty() && text.size() <= kProcessBytesMax &&
+  return !text.empty() && text.size() <= kProcessNameBytesMax &&
          text.find(' ') == std::string_view::npos;
 }
 
@@ -80,7 +81,7 @@ std::optional<WaitList::Newcomer> parse_entry(std::string_view text, int place) 
   std::array<std::string_view, 4> words;
   WaitList::Newcomer newcomer{.place = place};
   if (!split_words(text, &words) || words[0] != kFormat || !is_handle(words[1]) ||
-      !read_number(words[2], &newcomer.key) || words[3].size() > kProcessBytesMax) {
+      !read_number(words[2], &newcomer.key) || words[3].size() > kProcessNameBytesMax) {
     return {};
   }
   newcomer.handle = words[1];

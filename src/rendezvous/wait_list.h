@@ -55,8 +55,6 @@ struct Invitation {
   std::chrono::milliseconds timeout{};  ///< until all have met, at most kMeetTimeMax
 };
 
-/// Of the word for a process.
-inline constexpr std::size_t kProcessBytesMax = 128;
 /// Whether that process is seen to have ended, for certain.
 using HasEnded = std::function<bool(const std::string& process)>;
 

@@ -60,6 +60,11 @@ class JobJudge {
     return partition_ != nullptr && is_inside(*partition_, one) != is_inside(*partition_, other) &&
            when >= parts_at();
   }
+  /// One may hear that the other is lost. What goes lost in one direction is told on both sides.
+  bool may_miss(Rank one, Rank other, TimePoint when) const {
+    return are_apart(one, other, when) ||
+           (partition_ != nullptr && partition_->is_one_way && when >= parts_at());
+  }
   bool has_closed(Rank rank, const Seen& seen) const {
     return seat(rank).rank->has_closed_by(seen.communicator, seen.when) ||
            seat(rank).has_left_by(seen.when);
@@ -143,7 +148,7 @@ bool JobJudge::is_loss_true(const Seat& its, const Seen& seen) const {
   if (named < 0) return seen.is_part && !culprits_.empty();
   // Of one broken link nobody can tell which end it was.
   if (struck.contains(named) || facts_.isolates) return true;
-  return has_ended_part(named, seen.when) || are_apart(its.rank->rank(), named, seen.when) ||
+  return has_ended_part(named, seen.when) || may_miss(its.rank->rank(), named, seen.when) ||
          has_joined(seen.when);
 }
 
@@ -177,7 +182,7 @@ bool JobJudge::is_timeout_true(const Seat& its, const Seen& seen) const {
   const std::set<Rank> struck = struck_by(seen.when);
   if (named < 0) return !struck.empty() || (partition_ != nullptr && seen.when >= parts_at());
   return struck.contains(named) || facts_.isolates ||
-         are_apart(its.rank->rank(), named, seen.when) || has_joined(seen.when) ||
+         may_miss(its.rank->rank(), named, seen.when) || has_joined(seen.when) ||
          is_own_timeout_true(its, seen);
 }
 

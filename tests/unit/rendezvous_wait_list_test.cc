@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/process_facts.h"
 #include "rendezvous/wait_list.h"
 #include "tests/support/map_store.h"
 
@@ -146,7 +147,7 @@ class FullStore final : public Store {
 
 TEST(WaitList, IsToldTheProcessOfANewcomerInOneWord) {
   for (const std::string& process : {std::string("a/word"), std::string("two words"), std::string(),
-                                     std::string(kProcessBytesMax + 1, 'x')}) {
+                                     std::string(kProcessNameBytesMax + 1, 'x')}) {
     FullStore store;
     Newcomer newcomer(store, "group", 0, process);
     EXPECT_FALSE(newcomer.await_invitation(Clock::now() + std::chrono::hours(1)));
