@@ -36,7 +36,7 @@ struct RejoinMessage {
 std::string encode_rejoin(const RejoinMessage& message, int size);
 Result<RejoinMessage> decode_rejoin(std::string_view body, int size);
 
-/// kDeparted, kEnded or kAskSight: a word on a rank.
+/// A word on a rank: kDeparted, kEnded, kAskSight or kAskProbe.
 std::string encode_rank(MessageType type, Rank rank);
 Result<Rank> decode_rank(std::string_view body, int size);
 

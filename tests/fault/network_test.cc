@@ -37,19 +37,22 @@ constexpr const char* kHeardAt = "heard at ";
 
 // ---- Roles ---------------------------------------------------------------------------------
 
+[[noreturn]] void sum_until_it_fails(Communicator& comm, std::vector<int> data) {
+  for (bool told = false;; told = true) {
+    comm.all_reduce(data, ops::sum);
+    std::this_thread::sleep_for(kPauseOfSums);
+    if (!told) say("ready");
+  }
+}
+
 // Sums until it hears why that is over.
 int sum_in_network() {
   if (!enter_network()) return 1;
   TimePoint heard;
   try {
     Communicator comm = init();
-    std::vector<int> data(50'000, 1);
     try {
-      for (bool told = false;; told = true) {
-        comm.all_reduce(data, ops::sum);
-        std::this_thread::sleep_for(kPauseOfSums);
-        if (!told) say("ready");
-      }
+      sum_until_it_fails(comm, std::vector<int>(50'000, 1));
     } catch (const Error&) {
       heard = Clock::now();
       throw;
@@ -86,13 +89,9 @@ int sum_on_in_network() {
 int go_on_in_network() {
   if (!enter_network()) return 1;
   Communicator comm = init();
-  std::vector<int> data(50'000, 1);
+  const std::vector<int> ones_of_each(50'000, 1);
   try {
-    for (bool told = false;; told = true) {
-      comm.all_reduce(data, ops::sum);
-      std::this_thread::sleep_for(kPauseOfSums);
-      if (!told) say("ready");
-    }
+    sum_until_it_fails(comm, ones_of_each);
   } catch (const Error&) {
   }
   try {
@@ -106,6 +105,7 @@ int go_on_in_network() {
     say(error.what());
   }
   try {
+    std::vector<int> data = ones_of_each;
     comm.all_reduce(data, ops::sum);
   } catch (const Error& error) {
     say("later calls: " + std::string(name_of(error.code())));
