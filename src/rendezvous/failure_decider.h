@@ -24,12 +24,19 @@ namespace unisono::rendezvous {
 /// that are asked what they wait in.
 inline constexpr Duration kGatherTime = std::chrono::milliseconds(250);
 /// How long a broken link may wait for the death that explains it: a twentieth of `silence`
-/// (RendezvousPoint::silence), so that a link that is dead is told as soon as a rank that is silent
-/// (transport_set.cc), and no longer than `kLinkGraceTime`, which it is too where that is 0.
+/// (RendezvousPoint::silence), so that a link that is dead is told as soon as a rank that is
+/// silent, and no longer than `kLinkGraceTime`, which it is too where that is 0.
 inline constexpr Duration kLinkGraceTime = std::chrono::milliseconds(300);
 constexpr Duration link_grace_time(std::chrono::milliseconds silence) {
   if (silence.count() == 0) return kLinkGraceTime;
   return std::min<Duration>(kLinkGraceTime, Duration(silence) / 20);
+}
+/// StreamOptions::unacknowledged_max. All hear of a dead link as soon as of a silent rank: before,
+/// the arbiter waits for that death, and what ranks and arbiter say to each other takes some time.
+constexpr Duration unacknowledged_max(std::chrono::milliseconds silence) {
+  const Duration limit = silence;
+  if (limit == Duration::zero()) return limit;
+  return limit - link_grace_time(silence) - limit / 50;
 }
 /// How long it may wait for a word of its other end, which is asked for one, and whose word is late
 /// where the network was down; and then, in that grace, for what was said behind it.

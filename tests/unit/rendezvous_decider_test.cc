@@ -461,7 +461,7 @@ TEST(FailureDecider, AwaitsAWordOfTheOtherEndBeforeItsLinkIsJudged) {
   EXPECT_THAT(decider.take(kStart + kLinkWordTime), SizeIs(1)) << "whatever UNISONO_SILENCE is";
 }
 
-// What is left of the silence once a dead link shows (transport_set.cc).
+// What is left of the silence once a dead link shows (unacknowledged_max()).
 TEST(FailureDecider, JudgesALinkWhoseEndsLiveWithinATwentiethOfTheSilence) {
   for (const milliseconds silence : {milliseconds(200), milliseconds(1000), milliseconds(3000)}) {
     FailureDecider decider(members(4), silence);
