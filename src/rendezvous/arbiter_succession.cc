@@ -16,6 +16,10 @@ namespace unisono::rendezvous {
 
 void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now) {
   const Rank rank = told.rank;
+  std::uint32_t& latest = attempts_[rank];
+  if (told.attempt < latest) return links_.close(connection);
+  latest = told.attempt;
+  deposers_.erase(rank);
   // It has come anew, which is no death.
   const auto earlier = connections_.find(rank);
   if (earlier != connections_.end()) close(earlier->second);
@@ -96,10 +100,7 @@ void ServingArbiter::welcome_back(int connection, TimePoint now) {
 
 void ServingArbiter::look_after_succession(TimePoint now) {
   if (succession_->refuses(now)) {
-    say(-1, own_rank_hears_arbiter(now)
-                ? encode_refusal({ErrorCode::kRendezvous,
-                                  fmt::format("rank {} hears the arbiter", options_.self)})
-                : encode(MessageType::kNotKnown));
+    say(-1, answer_without_own_rank(now));
     close_all();
     std::erase_if(rejoined_, [](const RejoinMessage& told) { return !told.is_goodbye(); });
     succession_->on_refused();
@@ -107,10 +108,14 @@ void ServingArbiter::look_after_succession(TimePoint now) {
   judge_missing(succession_->take_missing(now), now);
 }
 
-// After a stop of this process it has heard nothing that proves it, until the next beats come or
-// are missed.
-bool ServingArbiter::own_rank_hears_arbiter(TimePoint now) const {
-  return !options_.heard_at || now - options_.heard_at() <= options_.silence / 2;
+// After a stop of this process its own rank has heard nothing that proves that the arbiter lives,
+// until the next beats come or are missed. Where it does without one this standby's is none either.
+std::string ServingArbiter::answer_without_own_rank(TimePoint now) const {
+  const TimePoint heard = options_.heard_at ? options_.heard_at() : now;
+  if (heard == TimePoint::min()) return encode(MessageType::kPartEnded);
+  if (now - heard > options_.silence / 2) return encode(MessageType::kNotKnown);
+  return encode_refusal(
+      {ErrorCode::kRendezvous, fmt::format("rank {} hears the arbiter", options_.self)});
 }
 
 void ServingArbiter::judge_missing(const std::vector<Rank>& missing, TimePoint now) {

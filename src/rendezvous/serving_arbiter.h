@@ -141,7 +141,8 @@ class ServingArbiter final : private Evidence {
   void take_over(TimePoint now);
   void welcome_back(int connection, TimePoint now);
   void look_after_succession(TimePoint now);
-  bool own_rank_hears_arbiter(TimePoint now) const;
+  /// To those that have come, and its own rank has not.
+  std::string answer_without_own_rank(TimePoint now) const;
   void judge_missing(const std::vector<Rank>& missing, TimePoint now);
   void end_minority(const Parts& parts, TimePoint now);
   std::set<Rank> not_here(const std::vector<Rank>& ranks) const;
@@ -172,6 +173,7 @@ class ServingArbiter final : private Evidence {
   std::optional<DeposedMessage> deposed_;   // the job goes on without this arbiter
   bool own_rank_left_ = false;
   bool has_ended_minority_ = false;
+  std::map<Rank, std::uint32_t> attempts_;  // of those that came, the latest
   std::optional<Succession> succession_;  // of a standby's
   std::vector<RejoinMessage> rejoined_;   // until it takes over, or refuses those that have come
   std::deque<Said> said_;                 // a standby's: what ranks that come later have missed

@@ -130,6 +130,26 @@ TEST_F(ArbiterTest, OfAStandbyDoesNotSayThatTheArbiterLivesWhereItsRankHasNotHea
   EXPECT_THAT(lines_.said[3], ElementsAre(MessageType::kRefusal, MessageType{}));
 }
 
+// It was given up, and came through when the network was back.
+TEST_F(ArbiterTest, OfAStandbyKnowsAnAttemptThatIsOlderThanTheOneThatCounts) {
+  stand_by(1, 5);
+  for (const Rank rank : {1, 2}) come({"job", rank, {0}, {}, {}, {0}, 2});
+  arbiter_->on_rejoin(77, {"job", 2, {0}, {}, {}, {0}, 1}, now_);
+  EXPECT_THAT(lines_.said[77], ElementsAre(MessageType{}));
+  EXPECT_TRUE(arbiter_->is_seated(2));
+  arbiter_->on_rejoin(78, {"job", 2, {0}, {}, {}, {0}, 3}, now_);
+  EXPECT_TRUE(arbiter_->is_seated(78));
+  EXPECT_FALSE(arbiter_->is_seated(2)) << "it has come anew";
+}
+
+TEST_F(ArbiterTest, OfAStandbyWhoseRankDoesWithoutOneSendsOthersOn) {
+  stand_by(1, 5);
+  own_rank_heard_at_ = TimePoint::min();
+  come({"job", 2, {0}, {}, {}});
+  run_for(grace::kOwnRank + milliseconds(200), {});
+  EXPECT_THAT(lines_.said[2], ElementsAre(MessageType::kPartEnded, MessageType{}));
+}
+
 TEST_F(ArbiterTest, ThatServesHearsAGoodbyeOfWhoHadAnother) {
   stand_by(1, 5);
   for (const Rank rank : {1, 2}) come({"job", rank, {0}, {}, {}, {0}});
