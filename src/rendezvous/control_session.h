@@ -85,8 +85,8 @@ class ControlSession {
 
   void on_dialled(DialOutcome outcome, TimePoint now);
   void on_probed(Rank rank, bool is_reached);
-  /// Before what has happened, whenever its owner wakes.
-  void on_wake(TimePoint now) { silence_.on_wake(now); }
+  /// Before what has happened, whenever its owner wakes. `suspended`: as Silence::on_wake().
+  void on_wake(TimePoint now, Duration suspended = {}) { silence_.on_wake(now, suspended); }
   /// After it; of a standby that is told a goodbye, too.
   void look_for_silence(TimePoint now);
   void beat(TimePoint now);

@@ -68,9 +68,9 @@ class ServingArbiter final : private Evidence {
   };
   void on_closed(int connection, TimePoint now, const Closing& how);
 
-  /// Before what has happened, whenever its owner wakes.
-  void on_turn(TimePoint now) {
-    silence_.on_wake(now);
+  /// Before what has happened, whenever its owner wakes. `suspended`: as Silence::on_wake().
+  void on_turn(TimePoint now, Duration suspended = {}) {
+    silence_.on_wake(now, suspended);
     shrinks_.on_wake(now);
   }
   /// After it, and by next_due().
