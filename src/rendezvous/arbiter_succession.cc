@@ -176,7 +176,11 @@ void ServingArbiter::end_minority(const Parts& parts, TimePoint now) {
 void ServingArbiter::look_after_silence(TimePoint now) {
   judge_silent(silence_.take_silent(now), now);
   const std::vector<Rank> overdue = silence_.overdue(now);
-  decider_.note_overdue(overdue);
+  std::set<Rank> leaving(overdue.begin(), overdue.end());
+  // Most do not hear this arbiter, and may be about to go to another one.
+  if (!deaf_.empty() && is_minority(heard_parts(now), now)) leaving.merge(std::set(deaf_));
+  decider_.note_overdue(std::move(leaving));
+  decider_.note_deaf(deaf_);
   if (!silence_.take_beat(now)) return;
   ask_witnesses(overdue);
   const auto beat = std::make_shared<const std::string>(encode(MessageType::kBeat));
@@ -214,7 +218,7 @@ Parts ServingArbiter::heard_parts(TimePoint now) const {
 void ServingArbiter::judge_silent(const std::vector<Rank>& silent, TimePoint now) {
   if (silent.empty() || has_ended_minority_) return;
   const Parts parts = heard_parts(now);
-  if (!may_go_on(parts) && may_have_another_arbiter(now)) return end_minority(parts, now);
+  if (is_minority(parts, now)) return end_minority(parts, now);
   std::set<HostKey> heard;
   std::map<HostKey, int> unheard;
   for (const Rank rank : parts.here) heard.insert(host_of(rank));

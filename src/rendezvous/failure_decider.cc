@@ -419,11 +419,14 @@ void FailureDecider::add_fault(const std::set<Rank>& missing, const Operation& o
   }
 }
 
-// Which end is at fault nobody sees. A rank whose links to others broke as well is suspected before
-// one that lost this link alone; else the word of who complained first stands.
+// Which end is at fault nobody sees. One that does not hear the arbiter either is suspected before
+// one that does, and a rank whose links to others broke as well before one that lost this link
+// alone; else the word of who complained first stands.
 FailureDecision FailureDecider::judge(const BrokenLink& link) const {
   const std::size_t of_reporter = broken_links_of(link.reporter);
-  const bool is_reporter = of_reporter > broken_links_of(link.peer);
+  const bool is_deaf = deaf_.contains(link.reporter);
+  const bool is_reporter =
+      is_deaf == deaf_.contains(link.peer) ? of_reporter > broken_links_of(link.peer) : is_deaf;
   const std::string reporter = member_text(member(link.reporter));
   const std::string peer = member_text(member(link.peer));
   const bool is_corrupted = link.code == ErrorCode::kCorrupted;

@@ -83,8 +83,11 @@ class FailureDecider {
   /// It had another arbiter before and is on its way here, if it lives: no link to it is judged.
   void await(Rank rank) { awaited_.insert(rank); }
   void on_come(Rank rank) { awaited_.erase(rank); }
-  /// These may be about to be silent: no link to them is judged until that shows.
-  void note_overdue(const std::vector<Rank>& ranks) { overdue_ = {ranks.begin(), ranks.end()}; }
+  /// These may be about to be lost: no link to them is judged until that shows.
+  void note_overdue(std::set<Rank> ranks) { overdue_ = std::move(ranks); }
+  /// These say that they do not hear the arbiter: of a link of theirs that breaks they are the end
+  /// at fault.
+  void note_deaf(std::set<Rank> ranks) { deaf_ = std::move(ranks); }
   void on_goodbye(Rank rank);
   /// `rank` has failed for a reason that is found elsewhere.
   void condemn(Rank rank, const std::string& why);
@@ -175,7 +178,7 @@ class FailureDecider {
   std::vector<Member> members_;
   const Duration link_grace_, after_word_;
   std::vector<Presence> presence_;
-  std::set<Rank> awaited_, overdue_;
+  std::set<Rank> awaited_, overdue_, deaf_;
   // What each rank has said, one report for each operation, the oldest first. A rank may wait in
   // several at once. Some have ended since: nobody says so.
   std::map<Rank, std::deque<WaitMessage>> waits_;

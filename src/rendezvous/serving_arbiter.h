@@ -144,6 +144,10 @@ class ServingArbiter final : private Evidence {
   /// To those that have come, and its own rank has not.
   std::string answer_without_own_rank(TimePoint now) const;
   void judge_missing(const std::vector<Rank>& missing, TimePoint now);
+  /// True where this part is the smaller one, and another arbiter may serve the others.
+  bool is_minority(const Parts& parts, TimePoint now) const {
+    return !may_go_on(parts) && may_have_another_arbiter(now);
+  }
   void end_minority(const Parts& parts, TimePoint now);
   std::set<Rank> not_here(const std::vector<Rank>& ranks) const;
   void look_after_silence(TimePoint now);
@@ -162,18 +166,18 @@ class ServingArbiter final : private Evidence {
   ShrinkAgreements shrinks_;
   Silence silence_;
   Witnesses witnesses_;
-  std::map<Rank, TimePoint> missed_until_;  // lately it was not heard, though this process ran
+  std::map<Rank, TimePoint> missed_until_;  // lately it was not heard, or deaf, though both ran
   std::set<Rank> deaf_;                     // it is heard, and does not hear this arbiter
   std::map<int, Rank> seats_;               // by connection
   std::map<Rank, int> connections_;         // the same by rank
   bool follows_death_ = false;              // a standby's: those that came know of one
   std::set<Rank> ended_;                    // has_ended()
   std::vector<Rank> newly_ended_;           // of these, nobody was told yet
+  std::map<Rank, std::uint32_t> attempts_;  // of those that came, the latest
   std::set<Rank> deposers_;                 // have gone to another arbiter
   std::optional<DeposedMessage> deposed_;   // the job goes on without this arbiter
   bool own_rank_left_ = false;
   bool has_ended_minority_ = false;
-  std::map<Rank, std::uint32_t> attempts_;  // of those that came, the latest
   std::optional<Succession> succession_;  // of a standby's
   std::vector<RejoinMessage> rejoined_;   // until it takes over, or refuses those that have come
   std::deque<Said> said_;                 // a standby's: what ranks that come later have missed
