@@ -95,6 +95,7 @@ class FailureDecider {
   void on_closed(Rank rank, const std::string& how);
   /// `rank` sent what no correct rank sends.
   void on_violation(Rank rank, const std::string& what);
+  /// Of an operation whose deadline had passed: with nobody to wait for it has ended well.
   void on_waiting(Rank rank, WaitMessage message);
   void on_timed_out(Rank rank, WaitMessage message, TimePoint now);
   /// What `rank` waits in, which it was asked for.
@@ -126,6 +127,8 @@ class FailureDecider {
     std::string call;  // its, for people
     std::set<Rank> members;
     std::set<Rank> awaited;  // by those whose deadline passed
+    std::set<Rank> arrived;  // these
+    std::set<Rank> late;     // of these, who waits yet
   };
   struct BrokenLink {
     TimePoint earliest, due;
@@ -138,6 +141,8 @@ class FailureDecider {
   /// It takes no part any more.
   void bury(Rank rank);
   void note(Rank rank, WaitMessage message);
+  /// False where the rank has not said before that its deadline had passed.
+  bool withdraw(Rank rank, const WaitMessage& message);
   void ask_for_waits(const std::vector<Rank>& ranks, TimePoint now);
   /// Whom all that are known to wait in the operation wait for there.
   std::set<Rank> awaited_in(const Operation& operation) const;

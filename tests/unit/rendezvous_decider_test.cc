@@ -103,6 +103,38 @@ TEST(FailureDecider, TimeoutGathersReportsAndNamesWhoDidNotArrive) {
   EXPECT_EQ(decider.next_due(), kNever);
 }
 
+// Whoever held them up came before it was said, or before somebody else.
+TEST(FailureDecider, NoTimeoutIsToldWhereAllHaveDoneMeanwhile) {
+  for (const bool all_have : {true, false}) {
+    FailureDecider decider(members(4));
+    for (const Rank rank : {0, 1, 2}) {
+      decider.on_timed_out(rank, {5, 9, {3}, {0, 1, 2, 3}}, kStart);
+    }
+    for (const Rank rank : {0, 1}) decider.on_waiting(rank, {5, 9, {}, {}});
+    if (all_have) decider.on_waiting(2, {5, 9, {}, {}});
+    const auto said = decisions_of(decider.take(kStart + kGatherTime));
+    EXPECT_EQ(decider.next_due(), kNever);
+    ASSERT_THAT(said, SizeIs(all_have ? 0 : 1));
+    if (all_have) continue;
+    EXPECT_THAT(said[0].decision.message,
+                AllOf(HasSubstr("rank 3 had not arrived"), HasSubstr("ranks 0, 1 and 2 had")));
+  }
+}
+
+// Rank 1 has arrived and done, and says so when it is asked; rank 2 has yet to hear it.
+TEST(FailureDecider, NobodyHasNotArrivedWhoseDeadlinePassedThere) {
+  FailureDecider decider(members(3));
+  decider.on_timed_out(1, {5, 9, {0}, {0, 1, 2}}, kStart);
+  decider.on_timed_out(2, {5, 9, {0, 1}, {0, 1, 2}}, kStart);
+  decider.take(kStart);
+  decider.on_waits(1, {{}, true}, kStart + milliseconds(1));
+  const auto said = decisions_of(decider.take(kStart + kGatherTime));
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].decision.failed_rank, 0);
+  EXPECT_THAT(said[0].decision.message,
+              AllOf(HasSubstr("rank 0 had not arrived"), HasSubstr("ranks 1 and 2 had")));
+}
+
 TEST(FailureDecider, TimeoutTellsWhereTheMissingWait) {
   FailureDecider decider(members(3));
   decider.on_waiting(2, {5, 8, {1}, {}});
