@@ -1,6 +1,5 @@
 #include "base/process_facts.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,20 +9,14 @@
 #include <cstddef>
 #include <string>
 
-#include "base/unique_fd.h"
+#include "base/number_text.h"
+#include "base/small_file.h"
 
 namespace unisono {
 namespace {
 
 constexpr char kPart = '/';
-
-std::string first_line(const char* path) {
-  const UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC));
-  char text[64];
-  const ssize_t bytes = file ? ::read(file.get(), text, sizeof text) : -1;
-  const std::string_view read(text, bytes < 0 ? 0 : static_cast<std::size_t>(bytes));
-  return std::string(read.substr(0, read.find('\n')));
-}
+constexpr std::size_t kLineBytesMax = 64, kFactsBytesMax = 1024;
 
 // /proc is that of this process' own namespace, where numbers mean the same.
 bool sees_own_processes() {
@@ -42,20 +35,13 @@ std::uint64_t inode_of(const char* path) {
 // Empty: not to be seen. Virtual machines that were cloned as they ran have all but their names in
 // common, and a kernel without time namespaces has one time.
 std::string number_space() {
-  const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
-  const std::string host = first_line("/proc/sys/kernel/hostname");
+  static const std::string boot = first_line("/proc/sys/kernel/random/boot_id", kLineBytesMax);
+  const std::string host = first_line("/proc/sys/kernel/hostname", kLineBytesMax);
   const std::uint64_t numbers = pid_namespace(), times = inode_of("/proc/self/ns/time");
   if (boot.empty() || numbers == 0 || !sees_own_processes()) return {};
   std::string space = boot;
   space.append(1, kPart).append(host).append(1, kPart);
   return space + std::to_string(numbers) + kPart + std::to_string(times) + kPart;
-}
-
-template <typename Number>
-bool take_number(std::string_view text, Number* out) {
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, *out);
-  return error == std::errc() && stop == end;
 }
 
 }  // namespace
@@ -89,11 +75,8 @@ ProcessFacts parse_process_facts(std::string_view stat) {
 
 ProcessFacts facts_of_process(int pid) {
   if (pid <= 0) return {};
-  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  char text[1024];
-  const ssize_t bytes = file ? ::read(file.get(), text, sizeof text) : -1;
-  return bytes <= 0 ? ProcessFacts{} : parse_process_facts({text, static_cast<std::size_t>(bytes)});
+  return parse_process_facts(
+      read_small_file("/proc/" + std::to_string(pid) + "/stat", kFactsBytesMax));
 }
 
 std::uint64_t pid_namespace() { return inode_of("/proc/self/ns/pid"); }
@@ -112,8 +95,8 @@ bool has_ended(std::string_view process) {
   const std::size_t part = process.find(kPart);
   int pid = 0;
   std::uint64_t start = 0;
-  if (part == std::string_view::npos || !take_number(process.substr(0, part), &pid) || pid <= 0 ||
-      !take_number(process.substr(part + 1), &start)) {
+  if (part == std::string_view::npos || !read_number(process.substr(0, part), &pid) || pid <= 0 ||
+      !read_number(process.substr(part + 1), &start)) {
     return false;
   }
   const ProcessFacts facts = facts_of_process(pid);

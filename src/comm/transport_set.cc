@@ -18,18 +18,6 @@ namespace unisono {
 
 using algorithms::Link;
 
-namespace {
-
-// All hear of a dead link as soon as of a silent rank. Before, the arbiter waits for a death that
-// explains it, and what ranks and arbiter say to each other takes some time.
-Duration unacknowledged_max(std::chrono::milliseconds silence) {
-  const Duration limit = silence;
-  if (limit == Duration::zero()) return limit;
-  return limit - rendezvous::link_grace_time(silence) - limit / 50;
-}
-
-}  // namespace
-
 Status TransportSet::open(bool single_host) {
   if (size_ == 1) return Status();
   const std::string& kind = config_.transport;
@@ -50,7 +38,7 @@ Result<std::unique_ptr<Transport>> TransportSet::make_stream(StreamOptions::Fami
   stream.size = size_;
   stream.streams = config_.streams;
   stream.checksum = config_.checksum;
-  stream.unacknowledged_max = unacknowledged_max(config_.silence);
+  stream.unacknowledged_max = rendezvous::unacknowledged_max(config_.silence);
   // Rank 0's arbiter takes UNISONO_PORT itself when ranks meet over TCP.
   if (family == StreamOptions::Family::kTcp) {
     stream.bind_address = !config_.interface_address.empty() ? config_.interface_address

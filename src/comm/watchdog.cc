@@ -183,6 +183,14 @@ Status Watchdog::time_out(detail::RequestState& request, TimePoint now) const {
                 waiting_.size() == 1 ? waiting_.front() : -1);
 }
 
+// The arbiter is about to say who holds it up.
+void Watchdog::withdraw_timeout(const detail::RequestState& request) {
+  // Messages have no number by which it could tell them apart.
+  if (is_point_to_point(request.call.collective)) return;
+  waiting_.clear();
+  job_.report_waiting(waiting_in(request.at_peers()));
+}
+
 // Collectives are counted; messages are told apart by peer and tag.
 std::string Watchdog::name_of_call(const detail::RequestState& request) {
   const CallRecord& record = request.at_peers().record;

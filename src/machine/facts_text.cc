@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <span>
 
 #include "base/collective.h"
 #include "base/fnv.h"
+#include "base/number_text.h"
 
 namespace unisono::machine {
 namespace {
@@ -48,12 +48,6 @@ bool take_line(std::string_view& text, std::string_view name, std::string_view* 
   return true;
 }
 
-template <typename Number>
-bool parse_number(std::string_view text, Number* out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 // Numbers are checked by writing them again (parse_facts).
 bool take_identity(std::string_view& text, Identity* identity) {
   std::string_view processor, kernel, host, cpus, caches, nodes, quota, ranks, processes;
@@ -67,9 +61,9 @@ bool take_identity(std::string_view& text, Identity* identity) {
   identity->processor = processor;
   identity->kernel = kernel;
   identity->host = host;
-  return parse_number(cpus, &identity->cpus) && parse_number(caches, &identity->spread.caches) &&
-         parse_number(nodes, &identity->spread.nodes) && parse_number(quota, &identity->quota) &&
-         parse_number(ranks, &identity->ranks) && parse_number(processes, &identity->processes);
+  return read_number(cpus, &identity->cpus) && read_number(caches, &identity->spread.caches) &&
+         read_number(nodes, &identity->spread.nodes) && read_number(quota, &identity->quota) &&
+         read_number(ranks, &identity->ranks) && read_number(processes, &identity->processes);
 }
 
 std::string_view take_word(std::string_view& line) {
@@ -82,7 +76,7 @@ std::string_view take_word(std::string_view& line) {
 // Class i begins with `least << i`.
 bool take_size(std::string_view& line, std::size_t least, int sizes, std::size_t* size) {
   std::size_t bytes = 0;
-  if (!parse_number(take_word(line), &bytes)) return false;
+  if (!read_number(take_word(line), &bytes)) return false;
   for (int i = 0; i < sizes; ++i) {
     *size = static_cast<std::size_t>(i);
     if (bytes == least << i) return true;
@@ -97,7 +91,7 @@ bool take_times(std::string_view line, const Names& ways, WayTimes<kWays>* times
     const std::string name = std::string(name_of_way(ways[way])) + "=";
     if (!word.starts_with(name)) return false;
     word.remove_prefix(name.size());
-    if (!parse_number(word, &(*times)[way])) return false;
+    if (!read_number(word, &(*times)[way])) return false;
   }
   return line.empty();
 }
@@ -111,7 +105,7 @@ bool take_fact(std::string_view line, TrialFacts* facts) {
   }
   if (what == "copy") {
     std::size_t bytes = 0;
-    if (!parse_number(take_word(line), &bytes)) return false;
+    if (!read_number(take_word(line), &bytes)) return false;
     while (size < kMeasuredCopySizes && bytes_of_copy(size) != bytes) ++size;
     return size < kMeasuredCopySizes && take_times(line, kCopyNames, &facts->host.copies[size]);
   }

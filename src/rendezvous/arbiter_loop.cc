@@ -9,6 +9,7 @@
 
 #include "base/errno_text.h"
 #include "base/log.h"
+#include "base/suspended.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -88,7 +89,7 @@ void ArbiterLoop::run() {
                              options_.self));
       break;
     }
-    if (arbiter_) arbiter_->on_turn(now_);
+    if (arbiter_) arbiter_->on_turn(now_, time_suspended());
     // What has been said counts when a newcomer needs a place.
     for (int i = 0; i < count && phase_ != Phase::kDone; ++i) on_connection(events[i].data.fd);
     if (phase_ == Phase::kDone) break;  // nobody is taken in any more

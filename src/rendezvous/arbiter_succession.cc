@@ -16,6 +16,10 @@ namespace unisono::rendezvous {
 
 void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now) {
   const Rank rank = told.rank;
+  std::uint32_t& latest = attempts_[rank];
+  if (told.attempt < latest) return links_.close(connection);
+  latest = told.attempt;
+  deposers_.erase(rank);
   // It has come anew, which is no death.
   const auto earlier = connections_.find(rank);
   if (earlier != connections_.end()) close(earlier->second);
@@ -96,10 +100,7 @@ void ServingArbiter::welcome_back(int connection, TimePoint now) {
 
 void ServingArbiter::look_after_succession(TimePoint now) {
   if (succession_->refuses(now)) {
-    say(-1, own_rank_hears_arbiter(now)
-                ? encode_refusal({ErrorCode::kRendezvous,
-                                  fmt::format("rank {} hears the arbiter", options_.self)})
-                : encode(MessageType::kNotKnown));
+    say(-1, answer_without_own_rank(now));
     close_all();
     std::erase_if(rejoined_, [](const RejoinMessage& told) { return !told.is_goodbye(); });
     succession_->on_refused();
@@ -107,10 +108,14 @@ void ServingArbiter::look_after_succession(TimePoint now) {
   judge_missing(succession_->take_missing(now), now);
 }
 
-// After a stop of this process it has heard nothing that proves it, until the next beats come or
-// are missed.
-bool ServingArbiter::own_rank_hears_arbiter(TimePoint now) const {
-  return !options_.heard_at || now - options_.heard_at() <= options_.silence / 2;
+// After a stop of this process its own rank has heard nothing that proves that the arbiter lives,
+// until the next beats come or are missed. Where it does without one this standby's is none either.
+std::string ServingArbiter::answer_without_own_rank(TimePoint now) const {
+  const TimePoint heard = options_.heard_at ? options_.heard_at() : now;
+  if (heard == TimePoint::min()) return encode(MessageType::kPartEnded);
+  if (now - heard > options_.silence / 2) return encode(MessageType::kNotKnown);
+  return encode_refusal(
+      {ErrorCode::kRendezvous, fmt::format("rank {} hears the arbiter", options_.self)});
 }
 
 void ServingArbiter::judge_missing(const std::vector<Rank>& missing, TimePoint now) {
@@ -171,7 +176,11 @@ void ServingArbiter::end_minority(const Parts& parts, TimePoint now) {
 void ServingArbiter::look_after_silence(TimePoint now) {
   judge_silent(silence_.take_silent(now), now);
   const std::vector<Rank> overdue = silence_.overdue(now);
-  decider_.note_overdue(overdue);
+  std::set<Rank> leaving(overdue.begin(), overdue.end());
+  // Most do not hear this arbiter, and may be about to go to another one.
+  if (!deaf_.empty() && is_minority(heard_parts(now), now)) leaving.merge(std::set(deaf_));
+  decider_.note_overdue(std::move(leaving));
+  decider_.note_deaf(deaf_);
   if (!silence_.take_beat(now)) return;
   ask_witnesses(overdue);
   const auto beat = std::make_shared<const std::string>(encode(MessageType::kBeat));
@@ -209,7 +218,7 @@ Parts ServingArbiter::heard_parts(TimePoint now) const {
 void ServingArbiter::judge_silent(const std::vector<Rank>& silent, TimePoint now) {
   if (silent.empty() || has_ended_minority_) return;
   const Parts parts = heard_parts(now);
-  if (!may_go_on(parts) && may_have_another_arbiter(now)) return end_minority(parts, now);
+  if (is_minority(parts, now)) return end_minority(parts, now);
   std::set<HostKey> heard;
   std::map<HostKey, int> unheard;
   for (const Rank rank : parts.here) heard.insert(host_of(rank));

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 
+#include "base/number_text.h"
 #include "base/same_user.h"
 #include "base/unique_fd.h"
 
@@ -36,10 +36,8 @@ Status read_tcp(std::string_view value, Contact* contact) {
   if (space == std::string_view::npos) return bad("a tcp line without a port");
   const std::string_view host = value.substr(0, space), port_text = value.substr(space + 1);
   std::uint16_t port = 0;
-  const auto [end, error] =
-      std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
-  if (error != std::errc() || end != port_text.data() + port_text.size() || port == 0 ||
-      !is_word(host, kHostNameBytesMax) || contact->tcp.size() >= kAddressesMax) {
+  if (!read_number(port_text, &port) || port == 0 || !is_word(host, kHostNameBytesMax) ||
+      contact->tcp.size() >= kAddressesMax) {
     return bad("a malformed tcp line");
   }
   contact->tcp.emplace_back(host, port);

@@ -6,10 +6,10 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <charconv>
 #include <sstream>
 
 #include "base/network.h"
+#include "base/number_text.h"
 #include "rendezvous/control_messages.h"
 #include "rendezvous/peer_information.h"
 
@@ -72,8 +72,7 @@ ControlAddress read_address(const std::string& addresses, std::string_view kind)
   std::istringstream words(find_address(addresses, kind));
   std::string port;
   words >> port;
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
-  if (error != std::errc() || end != port.data() + port.size()) address.port = 0;
+  if (!read_number(port, &address.port)) address.port = 0;
   for (std::string host; words >> host && address.hosts.size() < kHostsMax;) {
     if (is_numeric_address(host)) address.hosts.push_back(host);
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/suspended.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -58,7 +59,7 @@ void ControlConnection::catch_up() {
   {
     const std::lock_guard lock(mutex_);
     const TimePoint now = Clock::now();
-    session_.on_wake(now);
+    session_.on_wake(now, time_suspended());
     if (session_.is_open()) read(now);
     publish();
   }
@@ -188,7 +189,7 @@ void ControlConnection::serve(std::span<const pollfd> happened, TimePoint now) {
   const std::lock_guard lock(mutex_);
   if (session_.has_left()) return;
   if (std::any_of(standby_.begin(), standby_.end(), is_called)) stand_by();
-  session_.on_wake(now);
+  session_.on_wake(now, time_suspended());
   // First: it may have an answer, by which this rank is awaited there.
   advance_dial(now);
   if (session_.is_connected()) read(now);

@@ -93,9 +93,15 @@ void ControlSession::say_goodbye_to_next(TimePoint now) {
   goodbye.left.push_back(self_);
   // One that does not answer takes no more than its share of the time.
   answers_until_ = now + (tells_until_ - now) / std::ssize(untold_);
-  dialled_ = untold_.front();
+  const Rank standby = untold_.front();
   untold_.pop_front();
-  links_.dial(dialled_, goodbye, now);
+  dial(standby, std::move(goodbye), now);
+}
+
+void ControlSession::dial(Rank standby, RejoinMessage greeting, TimePoint now) {
+  dialled_ = standby;
+  greeting.attempt = ++attempts_;
+  links_.dial(standby, greeting, now);
 }
 
 void ControlSession::end() {
@@ -119,6 +125,7 @@ void ControlSession::drop_old_reports(TimePoint now) {
 
 void ControlSession::on_heard(TimePoint now) {
   refusals_ = 0;
+  known_by_ = kNever;
   const bool is_new = !silence_.reads_old_words(now);
   if (is_new) heard_at_ = now;
   acquit(now);
@@ -305,8 +312,7 @@ void ControlSession::seek(TimePoint now) {
   RejoinMessage greeting = record_.rejoin_message();
   if (suspects_) greeting.dead.push_back(holder_);
   state_ = State::kSeeking;
-  dialled_ = next;
-  links_.dial(next, greeting, now);
+  dial(next, std::move(greeting), now);
 }
 
 void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
@@ -341,13 +347,14 @@ void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
 
 void ControlSession::on_refused(TimePoint now, bool is_known) {
   record_.on_unreachable(dialled_);
-  if (suspects_ && is_known) ++refusals_;
-  if (suspects_ && refusals_ < kRefusalsMax) {
+  // A standby that was stopped finds out within a silence whether it hears the arbiter.
+  if (!is_known && known_by_ == kNever) known_by_ = now + silence_.limit();
+  if (suspects_ && (is_known ? ++refusals_ < kRefusalsMax : now < known_by_)) {
     acquit(now);
     // Others may have heard the arbiter last a beat later, and lose it then.
     return silence_.on_heard(holder_, now - silence_.limit() * 5 / 6);
   }
-  if (!suspects_ && (now < seek_until_ || !is_known)) return seek(now);
+  if (!is_known || (!suspects_ && now < seek_until_)) return seek(now);
   suspects_ = false;
   deliver({ErrorCode::kPartitioned, self_, kEveryCommunicator, 0,
            fmt::format("{} is cut off: the link between it and rank {}, which holds the arbiter, "

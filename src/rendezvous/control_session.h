@@ -85,8 +85,8 @@ class ControlSession {
 
   void on_dialled(DialOutcome outcome, TimePoint now);
   void on_probed(Rank rank, bool is_reached);
-  /// Before what has happened, whenever its owner wakes.
-  void on_wake(TimePoint now) { silence_.on_wake(now); }
+  /// Before what has happened, whenever its owner wakes. `suspended`: as Silence::on_wake().
+  void on_wake(TimePoint now, Duration suspended = {}) { silence_.on_wake(now, suspended); }
   /// After it; of a standby that is told a goodbye, too.
   void look_for_silence(TimePoint now);
   void beat(TimePoint now);
@@ -110,8 +110,12 @@ class ControlSession {
   /// Once it is lost: kPartitioned where others may go on without this rank, else ok.
   const Status& partition() const { return partition_; }
   std::chrono::milliseconds silence() const { return silence_.limit(); }
-  /// When the arbiter has shown last that it lives. kNever: nobody asks that any more.
-  TimePoint arbiter_heard_at() const { return is_lost() || silence_.is_off() ? kNever : heard_at_; }
+  /// When the arbiter has shown last that it lives, for those that come to this standby. kNever:
+  /// silence means nothing. TimePoint::min(): this rank does without one, and follows none.
+  TimePoint arbiter_heard_at() const {
+    if (state_ == State::kAlone) return TimePoint::min();
+    return silence_.is_off() ? kNever : heard_at_;
+  }
 
   bool has_news() const { return has_news_; }
   ArbiterNews take_news() {
@@ -152,9 +156,11 @@ class ControlSession {
   void depose_silent(Rank successor);
   /// This rank goes on without it; `why` completes what is said of its rank.
   void depose(Rank successor, const std::string& why);
-  /// `is_known`: the standby hears the arbiter; else it may be about to find out that it does not.
+  /// `is_known`: the standby hears the arbiter; else it may be about to find out that it does not,
+  /// and is asked again for as long as that takes, before the next one is.
   void on_refused(TimePoint now, bool is_known);
   void seek(TimePoint now);
+  void dial(Rank standby, RejoinMessage greeting, TimePoint now);
   void move_to(Rank standby, TimePoint now);
   void say_goodbye_to_next(TimePoint now);
   void go_alone(TimePoint now);
@@ -169,7 +175,9 @@ class ControlSession {
   TimePoint heard_at_;     // the holder, by words that are not older than a stop of this rank
   bool suspects_ = false;  // while seeking: the holder may live yet
   TimePoint seek_until_{};
-  int refusals_ = 0;  // by standbys, since the arbiter was heard
+  std::uint32_t attempts_ = 0;   // to come to one
+  int refusals_ = 0;             // by standbys, since the arbiter was heard
+  TimePoint known_by_ = kNever;  // since then one has said that it does not know: until it must
   DecisionLedger ledger_;
   JobRecord record_;
   bool is_last_ = false;

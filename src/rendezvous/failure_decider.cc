@@ -24,6 +24,13 @@ bool is_nonsense(ErrorCode code) {
   return code == ErrorCode::kProtocol || code == ErrorCode::kCorrupted;
 }
 
+// What was said of the same operation before.
+void forget(const WaitMessage& message, std::deque<WaitMessage>* reports) {
+  std::erase_if(*reports, [&](const WaitMessage& known) {
+    return known.communicator == message.communicator && known.sequence == message.sequence;
+  });
+}
+
 std::vector<Rank> to_vector(const std::set<Rank>& ranks) { return {ranks.begin(), ranks.end()}; }
 
 }  // namespace
@@ -93,9 +100,7 @@ void FailureDecider::on_violation(Rank rank, const std::string& what) {
 
 void FailureDecider::note(Rank rank, WaitMessage message) {
   std::deque<WaitMessage>& reports = waits_[rank];
-  std::erase_if(reports, [&](const WaitMessage& known) {
-    return known.communicator == message.communicator && known.sequence == message.sequence;
-  });
+  forget(message, &reports);
   reports.push_back(std::move(message));
   if (reports.size() > kReportsMax) reports.pop_front();
 }
@@ -125,7 +130,20 @@ void FailureDecider::on_waiting(Rank rank, WaitMessage message) {
   for (const Rank peer : message.waiting_for) {
     if (presence(peer) == Presence::kLeft) tell_that_peer_left(rank, peer);
   }
+  if (message.waiting_for.empty() && withdraw(rank, message)) return;
   note(rank, std::move(message));
+}
+
+// Where all have done without a decision there is none: whoever held them up does not any more.
+bool FailureDecider::withdraw(Rank rank, const WaitMessage& message) {
+  const auto found = timeouts_.find({message.communicator, message.sequence});
+  if (found == timeouts_.end() || found->second.late.erase(rank) == 0) return false;
+  if (found->second.late.empty()) timeouts_.erase(found);
+  const auto waits = waits_.find(rank);
+  if (waits == waits_.end()) return true;
+  forget(message, &waits->second);
+  if (waits->second.empty()) waits_.erase(waits);
+  return true;
 }
 
 void FailureDecider::on_timed_out(Rank rank, WaitMessage message, TimePoint now) {
@@ -133,8 +151,11 @@ void FailureDecider::on_timed_out(Rank rank, WaitMessage message, TimePoint now)
   const Operation operation{message.communicator, message.sequence};
   if (timeouts_.size() < kTimeoutsMax || timeouts_.count(operation) > 0) {
     const auto entry =
-        timeouts_.try_emplace(operation, Timeout{now + kGatherTime, rank, message.call, {}, {}})
+        timeouts_
+            .try_emplace(operation, Timeout{now + kGatherTime, rank, message.call, {}, {}, {}, {}})
             .first;
+    entry->second.arrived.insert(rank);
+    entry->second.late.insert(rank);
     entry->second.members.insert(message.members.begin(), message.members.end());
     entry->second.awaited.insert(message.waiting_for.begin(), message.waiting_for.end());
   }
@@ -381,7 +402,7 @@ FailureDecision FailureDecider::judge(const Operation& operation, const Timeout&
     add_fault(timeout.awaited, operation, &decision);
     return decision;
   }
-  std::set<Rank> arrived;
+  std::set<Rank> arrived = timeout.arrived;
   for (const auto& [rank, reports] : waits_) {
     if (has_entered(rank, operation)) arrived.insert(rank);
   }
@@ -419,11 +440,14 @@ void FailureDecider::add_fault(const std::set<Rank>& missing, const Operation& o
   }
 }
 
-// Which end is at fault nobody sees. A rank whose links to others broke as well is suspected before
-// one that lost this link alone; else the word of who complained first stands.
+// Which end is at fault nobody sees. One that does not hear the arbiter either is suspected before
+// one that does, and a rank whose links to others broke as well before one that lost this link
+// alone; else the word of who complained first stands.
 FailureDecision FailureDecider::judge(const BrokenLink& link) const {
   const std::size_t of_reporter = broken_links_of(link.reporter);
-  const bool is_reporter = of_reporter > broken_links_of(link.peer);
+  const bool is_deaf = deaf_.contains(link.reporter);
+  const bool is_reporter =
+      is_deaf == deaf_.contains(link.peer) ? of_reporter > broken_links_of(link.peer) : is_deaf;
   const std::string reporter = member_text(member(link.reporter));
   const std::string peer = member_text(member(link.peer));
   const bool is_corrupted = link.code == ErrorCode::kCorrupted;

@@ -24,12 +24,19 @@ namespace unisono::rendezvous {
 /// that are asked what they wait in.
 inline constexpr Duration kGatherTime = std::chrono::milliseconds(250);
 /// How long a broken link may wait for the death that explains it: a twentieth of `silence`
-/// (RendezvousPoint::silence), so that a link that is dead is told as soon as a rank that is silent
-/// (transport_set.cc), and no longer than `kLinkGraceTime`, which it is too where that is 0.
+/// (RendezvousPoint::silence), so that a link that is dead is told as soon as a rank that is
+/// silent, and no longer than `kLinkGraceTime`, which it is too where that is 0.
 inline constexpr Duration kLinkGraceTime = std::chrono::milliseconds(300);
 constexpr Duration link_grace_time(std::chrono::milliseconds silence) {
   if (silence.count() == 0) return kLinkGraceTime;
   return std::min<Duration>(kLinkGraceTime, Duration(silence) / 20);
+}
+/// StreamOptions::unacknowledged_max. All hear of a dead link as soon as of a silent rank: before,
+/// the arbiter waits for that death, and what ranks and arbiter say to each other takes some time.
+constexpr Duration unacknowledged_max(std::chrono::milliseconds silence) {
+  const Duration limit = silence;
+  if (limit == Duration::zero()) return limit;
+  return limit - link_grace_time(silence) - limit / 50;
 }
 /// How long it may wait for a word of its other end, which is asked for one, and whose word is late
 /// where the network was down; and then, in that grace, for what was said behind it.
@@ -76,8 +83,11 @@ class FailureDecider {
   /// It had another arbiter before and is on its way here, if it lives: no link to it is judged.
   void await(Rank rank) { awaited_.insert(rank); }
   void on_come(Rank rank) { awaited_.erase(rank); }
-  /// These may be about to be silent: no link to them is judged until that shows.
-  void note_overdue(const std::vector<Rank>& ranks) { overdue_ = {ranks.begin(), ranks.end()}; }
+  /// These may be about to be lost: no link to them is judged until that shows.
+  void note_overdue(std::set<Rank> ranks) { overdue_ = std::move(ranks); }
+  /// These say that they do not hear the arbiter: of a link of theirs that breaks they are the end
+  /// at fault.
+  void note_deaf(std::set<Rank> ranks) { deaf_ = std::move(ranks); }
   void on_goodbye(Rank rank);
   /// `rank` has failed for a reason that is found elsewhere.
   void condemn(Rank rank, const std::string& why);
@@ -85,6 +95,7 @@ class FailureDecider {
   void on_closed(Rank rank, const std::string& how);
   /// `rank` sent what no correct rank sends.
   void on_violation(Rank rank, const std::string& what);
+  /// Of an operation whose deadline had passed: with nobody to wait for it has ended well.
   void on_waiting(Rank rank, WaitMessage message);
   void on_timed_out(Rank rank, WaitMessage message, TimePoint now);
   /// What `rank` waits in, which it was asked for.
@@ -116,6 +127,8 @@ class FailureDecider {
     std::string call;  // its, for people
     std::set<Rank> members;
     std::set<Rank> awaited;  // by those whose deadline passed
+    std::set<Rank> arrived;  // these
+    std::set<Rank> late;     // of these, who waits yet
   };
   struct BrokenLink {
     TimePoint earliest, due;
@@ -128,6 +141,8 @@ class FailureDecider {
   /// It takes no part any more.
   void bury(Rank rank);
   void note(Rank rank, WaitMessage message);
+  /// False where the rank has not said before that its deadline had passed.
+  bool withdraw(Rank rank, const WaitMessage& message);
   void ask_for_waits(const std::vector<Rank>& ranks, TimePoint now);
   /// Whom all that are known to wait in the operation wait for there.
   std::set<Rank> awaited_in(const Operation& operation) const;
@@ -168,7 +183,7 @@ class FailureDecider {
   std::vector<Member> members_;
   const Duration link_grace_, after_word_;
   std::vector<Presence> presence_;
-  std::set<Rank> awaited_, overdue_;
+  std::set<Rank> awaited_, overdue_, deaf_;
   // What each rank has said, one report for each operation, the oldest first. A rank may wait in
   // several at once. Some have ended since: nobody says so.
   std::map<Rank, std::deque<WaitMessage>> waits_;

@@ -26,6 +26,7 @@ std::string encode_rejoin(const RejoinMessage& message, int size) {
   writer.number(kWireVersion);
   writer.text(message.job_id, kHandshakeBytesMax);
   writer.number(message.rank);
+  writer.number(message.attempt);
   writer.ranks(message.dead, size);
   writer.ranks(message.left, size);
   writer.ranks(message.ended, size);
@@ -49,6 +50,7 @@ Result<RejoinMessage> decode_rejoin(std::string_view body, int size) {
   RejoinMessage message;
   message.job_id = reader.text(kHandshakeBytesMax);
   message.rank = reader.number<Rank>();
+  message.attempt = reader.number<std::uint32_t>();
   message.dead = reader.ranks(size);
   message.left = reader.ranks(size);
   message.ended = reader.ranks(size);

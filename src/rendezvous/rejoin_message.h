@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,9 @@ struct RejoinMessage {
   std::vector<FailureDecision> decisions;
   /// Those of which a kernel says so. Others of the dead may live where nobody hears them.
   std::vector<Rank> ended = {};
+  /// How often the rank has come to a standby: where the network was down for a while, an attempt
+  /// that was given up may arrive behind the one that counts.
+  std::uint32_t attempt = 0;
 
   /// The rank itself is among those that have left: it only says so.
   bool is_goodbye() const { return std::find(left.begin(), left.end(), rank) != left.end(); }

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/network.h"
+#include "base/number_text.h"
 #include "rendezvous/unique_id.h"
 
 namespace unisono {
@@ -65,9 +65,7 @@ Result<RendezvousPoint> from_tcp(std::string_view url, std::string_view rest) {
   RendezvousPoint point;
   point.kind = Kind::kTcp;
   point.name = host;
-  const char* const end = port_text.data() + port_text.size();
-  const auto [stop, error] = std::from_chars(port_text.data(), end, point.port);
-  if (error != std::errc() || stop != end || point.port == 0) return wrong("port", port_text);
+  if (!read_number(port_text, &point.port) || point.port == 0) return wrong("port", port_text);
   return point;
 }
 

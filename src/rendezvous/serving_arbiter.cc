@@ -179,16 +179,20 @@ Status ServingArbiter::take(Rank from, const Message& message, TimePoint now) {
       if (!message.body.empty()) return {ErrorCode::kProtocol, "malformed beat message"};
       if (message.type == MessageType::kMisses) {
         deaf_.insert(from);
-      } else {
-        deaf_.erase(from);
+      } else if (deaf_.erase(from) > 0) {
+        missed_until_[from] = now + silence_.limit() / 2;
       }
       return {};
     case MessageType::kDeposed: {
       UNISONO_ASSIGN(DeposedMessage deposed, decode_deposed(message.body, size_));
       // The word of one that was cut off for a while, while this arbiter served the others, is
-      // about itself.
+      // about itself; unless most do not hear it, because what it says is lost.
       if (decider_.is_here(from) && silence_.was_stopped(now)) deposed_ = deposed;
       deposers_.insert(from);
+      deaf_.insert(from);
+      if (const Parts parts = heard_parts(now); !deposed_ && is_minority(parts, now)) {
+        end_minority(parts, now);
+      }
       return {};
     }
     case MessageType::kGiveUp:

@@ -68,9 +68,9 @@ class ServingArbiter final : private Evidence {
   };
   void on_closed(int connection, TimePoint now, const Closing& how);
 
-  /// Before what has happened, whenever its owner wakes.
-  void on_turn(TimePoint now) {
-    silence_.on_wake(now);
+  /// Before what has happened, whenever its owner wakes. `suspended`: as Silence::on_wake().
+  void on_turn(TimePoint now, Duration suspended = {}) {
+    silence_.on_wake(now, suspended);
     shrinks_.on_wake(now);
   }
   /// After it, and by next_due().
@@ -141,8 +141,13 @@ class ServingArbiter final : private Evidence {
   void take_over(TimePoint now);
   void welcome_back(int connection, TimePoint now);
   void look_after_succession(TimePoint now);
-  bool own_rank_hears_arbiter(TimePoint now) const;
+  /// To those that have come, and its own rank has not.
+  std::string answer_without_own_rank(TimePoint now) const;
   void judge_missing(const std::vector<Rank>& missing, TimePoint now);
+  /// True where this part is the smaller one, and another arbiter may serve the others.
+  bool is_minority(const Parts& parts, TimePoint now) const {
+    return !may_go_on(parts) && may_have_another_arbiter(now);
+  }
   void end_minority(const Parts& parts, TimePoint now);
   std::set<Rank> not_here(const std::vector<Rank>& ranks) const;
   void look_after_silence(TimePoint now);
@@ -161,13 +166,14 @@ class ServingArbiter final : private Evidence {
   ShrinkAgreements shrinks_;
   Silence silence_;
   Witnesses witnesses_;
-  std::map<Rank, TimePoint> missed_until_;  // lately it was not heard, though this process ran
+  std::map<Rank, TimePoint> missed_until_;  // lately it was not heard, or deaf, though both ran
   std::set<Rank> deaf_;                     // it is heard, and does not hear this arbiter
   std::map<int, Rank> seats_;               // by connection
   std::map<Rank, int> connections_;         // the same by rank
   bool follows_death_ = false;              // a standby's: those that came know of one
   std::set<Rank> ended_;                    // has_ended()
   std::vector<Rank> newly_ended_;           // of these, nobody was told yet
+  std::map<Rank, std::uint32_t> attempts_;  // of those that came, the latest
   std::set<Rank> deposers_;                 // have gone to another arbiter
   std::optional<DeposedMessage> deposed_;   // the job goes on without this arbiter
   bool own_rank_left_ = false;

@@ -12,10 +12,13 @@ void Silence::on_heard(Rank rank, TimePoint now) {
 
 // Beats are a sixth of the limit apart, so that one that is lost may be sent again for long, and an
 // observer wakes for each. After a pause of half the limit or less, two thirds of it at most have
-// passed since somebody spoke who was stopped as long; a longer one shows here.
-void Silence::on_wake(TimePoint now) {
-  const bool was_stopped = !is_off() && now - last_wake_ > limit_ / 2;
+// passed since somebody spoke who was stopped as long; a longer one shows here. What the whole
+// machine slept through does not show in `now`, and others have missed this side meanwhile.
+void Silence::on_wake(TimePoint now, Duration suspended) {
+  const Duration slept = suspended - suspended_.value_or(suspended);
+  const bool was_stopped = !is_off() && now - last_wake_ + slept > limit_ / 2;
   last_wake_ = now;
+  suspended_ = suspended;
   if (!was_stopped) return;
   stopped_until_ = now;
   for (auto& [rank, heard] : heard_) heard = now;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -32,7 +33,9 @@ class Silence {
   /// It was silent, or did not speak for longer than a pause that is no stop explains.
   bool misses(Rank rank, TimePoint now) const;
 
-  void on_wake(TimePoint now);
+  /// `suspended`: for how long the machine was until now, which `now` does not count
+  /// (time_suspended()).
+  void on_wake(TimePoint now, Duration suspended = {});
   /// This side itself was not run for a while, the limit ago at most.
   bool was_stopped(TimePoint now) const;
   /// It was not until a moment ago: what it reads now was said meanwhile, or before.
@@ -56,6 +59,7 @@ class Silence {
   // Nobody is silent before: not later than the truth, so that it need not be found anew each time.
   TimePoint earliest_ = kNever;
   TimePoint last_wake_;
+  std::optional<Duration> suspended_;  // then
   TimePoint stopped_until_ = TimePoint::min();
   TimePoint next_beat_;
 };

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include "base/handshake.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/number_text.h"
 #include "base/process_facts.h"
 #include "rendezvous/rank_text.h"
 #include "rendezvous/store_access.h"
@@ -55,13 +55,6 @@ bool is_handle(std::string_view text) {
 bool is_word(std::string_view text) {
   return !text.empty() && text.size() <= kProcessNameBytesMax &&
          text.find(' ') == std::string_view::npos;
-}
-
-template <typename Number>
-bool read_number(std::string_view text, Number* out) {
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, *out);
-  return error == std::errc() && stop == end;
 }
 
 // The words of a text that has exactly so many.
@@ -286,7 +279,7 @@ Result<Invitation> Newcomer::await_invitation(TimePoint deadline) {
   const TimePoint started = Clock::now();
   for (;;) {
     const TimePoint now = Clock::now();
-    UNISONO_ASSIGN(const bool placed, has_place());
+    UNISONO_ASSIGN(const bool placed, claim_place());
     UNISONO_ASSIGN(auto invitation,
                    look(placed ? std::min(deadline, now + kListLookEvery) : TimePoint()));
     if (invitation) return *std::move(invitation);
@@ -314,7 +307,7 @@ Status Newcomer::take_place(TimePoint deadline) {
   return list_is_full(list_);
 }
 
-Result<bool> Newcomer::has_place() {
+Result<bool> Newcomer::claim_place() {
   if (place_ < 0) return false;
   UNISONO_ASSIGN(const std::string text,
                  get_from_store(store_, place_key(list_, place_), TimePoint()));
@@ -368,7 +361,7 @@ Status Newcomer::leave() {
 }
 
 Status Newcomer::leave_place() {
-  UNISONO_ASSIGN(const bool placed, has_place());
+  UNISONO_ASSIGN(const bool placed, claim_place());
   return placed ? set_in_store(store_, place_key(list_, place_), kCrossedOut) : Status();
 }
 

@@ -136,7 +136,8 @@ class Newcomer {
  private:
   std::string entry() const;
   Status take_place(TimePoint deadline);
-  Result<bool> has_place();
+  /// Whether the place is its own and read. One that is read no more it crosses out.
+  Result<bool> claim_place();
   Result<std::optional<Invitation>> look(TimePoint until);
   Status answer(std::string_view word);
 

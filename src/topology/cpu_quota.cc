@@ -4,7 +4,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "topology/small_file.h"
+#include "base/small_file.h"
 
 namespace unisono::topology {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <climits>
 
-#include "topology/small_file.h"
+#include "base/small_file.h"
 
 namespace unisono::topology {
 namespace {

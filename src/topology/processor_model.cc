@@ -11,7 +11,8 @@
 #else
 #include <sstream>
 
-#include "topology/small_file.h"
+#include "base/small_file.h"
+
 #endif
 
 namespace unisono::topology {

@@ -4,8 +4,8 @@
 #include <charconv>
 #include <set>
 
+#include "base/small_file.h"
 #include "topology/allowed_cpus.h"
-#include "topology/small_file.h"
 
 namespace unisono::topology {
 namespace {

@@ -246,6 +246,7 @@ void add_partition(Random& random, Case* c) {
   // a seed's case is as it was without.
   Random apart(~c->seed);
   if (apart.one_in(8)) fault.lasts = kSoonBack + apart.up_to(milliseconds(1000));
+  fault.is_one_way = apart.one_in(10);
   c->faults.push_back(fault);
   if (!fault.is_for_ever() || !random.one_in(4)) return;
   c->faults.push_back({.kind = Fault::Kind::kCrash,

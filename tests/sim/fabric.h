@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "rendezvous/failure_decider.h"
 #include "tests/sim/case.h"
 #include "tests/sim/random.h"
 #include "tests/sim/schedule.h"
@@ -23,8 +24,9 @@ namespace unisono::sim {
 
 class SimulatedTransport;
 
-/// How long after a network is down its links are dead (StreamOptions::unacknowledged_max).
-inline constexpr Duration kUnacknowledged = std::chrono::milliseconds(2600);
+/// How long after a network is down its links are dead, with a silence of 3 s.
+inline constexpr Duration kUnacknowledged =
+    rendezvous::unacknowledged_max(std::chrono::milliseconds(3000));
 
 class Fabric {
  public:

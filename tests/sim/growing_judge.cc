@@ -168,8 +168,14 @@ class GrowthJudge {
         sleeps_ && place.job > 0 && (blamed.has_slept || !uses(blamed, place.job));
     if (!is_unharmed(blamed) || has_given_up) return true;
     if (partition_ == nullptr || network_.began() > seen.when) return false;
-    // What it had sent is lost with the network.
     const SimulatedRank& other = *job(place.job).ranks[static_cast<std::size_t>(named)];
+    // Who finds no arbiter goes by whom it waits for, which is held up as well.
+    const bool finds_none = seen.was_seeking || seen.was_alone;
+    if (seen.failure.code() == ErrorCode::kTimeout && finds_none &&
+        has_failed_in(other, seen.communicator)) {
+      return true;
+    }
+    // What it had sent is lost with the network.
     if (seen.failure.code() == ErrorCode::kRankLeft) {
       return other.has_closed_by(seen.communicator, seen.when);
     }
@@ -180,13 +186,13 @@ class GrowthJudge {
   // Whether those of its part of the job that are there for certain are no more than half.
   bool may_be_of_smaller_part(const Process& its, const Process::Place& place,
                               const SimulatedRank::Seen& seen) const {
-    if (partition_ == nullptr || network_.began() > seen.when) return false;
     rendezvous::Parts parts;
     for (Rank rank = 0; rank < std::ssize(job(place.job).processes); ++rank) {
       const Process& other = process(process_of(place.job, rank));
       const bool has_closed = job(place.job).ranks[static_cast<std::size_t>(rank)]->has_closed_by(
           seen.communicator, seen.when);
-      const bool is_here = is_unharmed(other) && !has_closed && !is_apart(its, other);
+      const bool is_here = is_unharmed(other) && !has_closed &&
+                           (network_.began() > seen.when || !is_apart(its, other));
       (is_here ? parts.here : parts.elsewhere).insert(rank);
     }
     return !rendezvous::may_go_on(parts);
@@ -233,9 +239,11 @@ class GrowthJudge {
   }
   // Nor does it go on from the last communicator that it has used.
   static bool has_failed_for_good(const SimulatedRank& rank) {
-    return std::any_of(rank.failures().begin(), rank.failures().end(), [&](const auto& seen) {
-      return seen.communicator == rank.lent().members().id();
-    });
+    return has_failed_in(rank, rank.lent().members().id());
+  }
+  static bool has_failed_in(const SimulatedRank& rank, std::uint32_t communicator) {
+    return std::any_of(rank.failures().begin(), rank.failures().end(),
+                       [&](const auto& seen) { return seen.communicator == communicator; });
   }
 
   // Where nothing strikes while they grow, and there is time enough, all that come are taken in.

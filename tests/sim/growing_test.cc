@@ -160,6 +160,15 @@ TEST(Growing, LeavesNothingInAPlaceThatIsReadNoMore) {
   EXPECT_THAT(run(make_case(500896, {.grows = true})).wrong, IsEmpty());
 }
 
+// What they showed: a passed deadline that was told when the call had ended well; an attempt to
+// come to a standby that arrived behind the next one; and, of the judge, ranks that stop, and one
+// that finds no arbiter.
+TEST(Growing, JudgesSeedsThatOnceWentWrong) {
+  for (const std::uint64_t seed : {32008794, 32009361, 53012046, 33006855, 52015220, 71010132}) {
+    EXPECT_THAT(run(make_case(seed, {.grows = true})).wrong, IsEmpty()) << "seed " << seed;
+  }
+}
+
 TEST(Growing, GrowsThoughTheNetworkIsDownForAMoment) {
   for (int step = 0; step < 100; ++step) {
     Case c = case_of_three(2);

@@ -60,10 +60,14 @@ class JobJudge {
     return partition_ != nullptr && is_inside(*partition_, one) != is_inside(*partition_, other) &&
            when >= parts_at();
   }
-  /// One may hear that the other is lost. What goes lost in one direction is told on both sides.
+  /// It hears the arbiter of the other part, which does not hear it.
+  bool hears_other_part(Rank rank) const {
+    return partition_ != nullptr && partition_->is_one_way && !is_inside(*partition_, rank) &&
+           is_inside(*partition_, 0);
+  }
+  /// One may hear that the other is lost, or whom the other part misses.
   bool may_miss(Rank one, Rank other, TimePoint when) const {
-    return are_apart(one, other, when) ||
-           (partition_ != nullptr && partition_->is_one_way && when >= parts_at());
+    return are_apart(one, other, when) || (hears_other_part(one) && when >= parts_at());
   }
   bool has_closed(Rank rank, const Seen& seen) const {
     return seat(rank).rank->has_closed_by(seen.communicator, seen.when) ||
@@ -371,8 +375,9 @@ void JobJudge::judge_partition() {
     if (!is_right && !its.shrunk().empty()) {
       return accuse("the wrong part goes on: " + its.whereabouts());
     }
-    // Who is heard by the others may be named for a broken link.
-    if (!is_right && !partition_->is_one_way && its.refusal().code() != ErrorCode::kPartitioned) {
+    // Who hears the other part is told why that goes on without it.
+    if (!is_right && !hears_other_part(its.rank()) &&
+        its.refusal().code() != ErrorCode::kPartitioned) {
       return accuse("a part that may not go on is told something else: " + its.refusal().message() +
                     "; " + its.whereabouts());
     }

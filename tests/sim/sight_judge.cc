@@ -111,9 +111,10 @@ bool SightJudge::could_see(Rank witness, const Word& word) const {
          !its.rank->has_sought(word.told_at - 2 * silence, word.told_at);
 }
 
-// Whoever may hold the arbiter ran from when the rank was silent, so that an answer came in time.
+// Whoever may hold the arbiter ran from when the rank was silent, so that an answer came in time;
+// and it is of the listener's part, or of none.
 bool SightJudge::could_ask(const Word& word) const {
-  if (partition_ != nullptr && !partition_->is_for_ever()) return false;
+  if (partition_ != nullptr && (!partition_->is_for_ever() || partition_->is_one_way)) return false;
   const TimePoint from = word.told_at - facts_.c.silence + kTold;
   const auto ran = [&](Rank holder) { return !seat(holder).was_stopped(from, word.told_at); };
   return ran(0) && std::all_of(facts_.standbys.begin(), facts_.standbys.end(), ran);

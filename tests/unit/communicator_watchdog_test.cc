@@ -212,6 +212,16 @@ TEST_F(WatchdogTest, AsksTheArbiterBeforeItSaysThatTheDeadlineHasPassed) {
   EXPECT_EQ(job_.asked.size(), 1u) << "it is asked once";
 }
 
+// Or it would name somebody who has come since.
+TEST_F(WatchdogTest, TellsTheArbiterOfACallThatEndsWellAfterItsDeadline) {
+  waits_.ranks = {1, 2};
+  EXPECT_TRUE(look_after(job_.timeout()));
+  job_.asked.clear();
+  EXPECT_TRUE(request_.notes.timed_out);
+  watchdog_.withdraw_timeout(request_);
+  EXPECT_THAT(job_.asked, ElementsAre("waiting 1/5 for"));
+}
+
 TEST_F(WatchdogTest, NamesTheOnlyRankThatIsWaitedFor) {
   waits_.ranks = {2};
   EXPECT_TRUE(look_after(job_.timeout()));

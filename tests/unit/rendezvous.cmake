@@ -1,6 +1,6 @@
 unisono_test(rendezvous_rules_test
   SOURCES rendezvous_arbiter_test.cc rendezvous_point_test.cc rendezvous_wire_test.cc rendezvous_decider_test.cc
-    rendezvous_calls_test.cc rendezvous_introduction_test.cc rendezvous_quorum_test.cc rendezvous_session_test.cc rendezvous_shrink_test.cc
+    rendezvous_calls_test.cc rendezvous_gathering_test.cc rendezvous_introduction_test.cc rendezvous_quorum_test.cc rendezvous_session_test.cc rendezvous_shrink_test.cc
     rendezvous_silence_test.cc rendezvous_succession_test.cc rendezvous_survivor_test.cc
     rendezvous_wait_list_test.cc
   LABELS unit TIMEOUT 60)

@@ -66,6 +66,10 @@ class ArbiterTest : public testing::Test {
     }
   }
   void come(RejoinMessage told) { arbiter_->on_rejoin(told.rank, std::move(told), now_); }
+  void say_deposed(Rank rank, Rank successor) {
+    const std::string bytes = encode_deposed({successor, kSilence});
+    arbiter_->on_message(rank, {MessageType::kDeposed, std::string_view(bytes).substr(5)}, now_);
+  }
   std::vector<Rank> named_to(Rank rank) {
     std::vector<Rank> named;
     for (const FailureDecision& decision : lines_.decisions[rank]) {
@@ -128,6 +132,74 @@ TEST_F(ArbiterTest, OfAStandbyDoesNotSayThatTheArbiterLivesWhereItsRankHasNotHea
   come({"job", 3, {0}, {}, {}});
   run_for(grace::kOwnRank + milliseconds(200), {});
   EXPECT_THAT(lines_.said[3], ElementsAre(MessageType::kRefusal, MessageType{}));
+}
+
+// It was given up, and came through when the network was back.
+TEST_F(ArbiterTest, OfAStandbyKnowsAnAttemptThatIsOlderThanTheOneThatCounts) {
+  stand_by(1, 5);
+  for (const Rank rank : {1, 2}) come({"job", rank, {0}, {}, {}, {0}, 2});
+  arbiter_->on_rejoin(77, {"job", 2, {0}, {}, {}, {0}, 1}, now_);
+  EXPECT_THAT(lines_.said[77], ElementsAre(MessageType{}));
+  EXPECT_TRUE(arbiter_->is_seated(2));
+  arbiter_->on_rejoin(78, {"job", 2, {0}, {}, {}, {0}, 3}, now_);
+  EXPECT_TRUE(arbiter_->is_seated(78));
+  EXPECT_FALSE(arbiter_->is_seated(2)) << "it has come anew";
+}
+
+TEST_F(ArbiterTest, OfAStandbyWhoseRankDoesWithoutOneSendsOthersOn) {
+  stand_by(1, 5);
+  own_rank_heard_at_ = TimePoint::min();
+  come({"job", 2, {0}, {}, {}});
+  run_for(grace::kOwnRank + milliseconds(200), {});
+  EXPECT_THAT(lines_.said[2], ElementsAre(MessageType::kPartEnded, MessageType{}));
+}
+
+TEST_F(ArbiterTest, WhomMostDoNotHearEndsItsPartWhenTheyGoToAnother) {
+  meet(5);
+  run_for(kSilence, {0, 1, 2, 3, 4});
+  for (const Rank rank : {2, 3, 4}) arbiter_->on_message(rank, {MessageType::kMisses, {}}, now_);
+  const std::string broken = encode(BrokenLinkMessage{2, "unacknowledged"});
+  arbiter_->on_message(0, {MessageType::kBrokenLink, std::string_view(broken).substr(5)}, now_);
+  run_for(kSilence, {0, 1, 2, 3, 4});
+  EXPECT_THAT(named_to(1), ElementsAre()) << "what is sent there may all be lost";
+  say_deposed(2, 2);
+  arbiter_->on_closed(2, now_, {});
+  run_for(kSilence, {0, 1, 3, 4});
+  for (const Rank rank : {0, 1}) {
+    ASSERT_FALSE(lines_.decisions[rank].empty());
+    EXPECT_EQ(lines_.decisions[rank].front().code, ErrorCode::kPartitioned);
+    EXPECT_EQ(lines_.decisions[rank].front().failed_rank, rank);
+  }
+  EXPECT_EQ(lines_.said[3].front(), MessageType::kPartEnded);
+}
+
+// As rank 6, which hears it again, and may go on with those that have gone to another one.
+TEST_F(ArbiterTest, WhomMostDoNotHearTellsThoseThatDidNotThatItsEndIsNotTheirs) {
+  meet(7);
+  run_for(kSilence, {0, 1, 2, 3, 4, 5, 6});
+  for (const Rank rank : {2, 3, 4, 5, 6}) {
+    arbiter_->on_message(rank, {MessageType::kMisses, {}}, now_);
+  }
+  arbiter_->on_message(6, {MessageType::kBeat, {}}, now_);
+  say_deposed(2, 2);
+  EXPECT_THAT(lines_.said[1], ElementsAre(MessageType::kDecision));
+  for (const Rank rank : {2, 3, 6}) {
+    EXPECT_THAT(lines_.said[rank], ElementsAre(MessageType::kPartEnded)) << "to rank " << rank;
+  }
+}
+
+TEST_F(ArbiterTest, WhomOneDoesNotHearGoesOnWithTheOthers) {
+  meet(5);
+  run_for(kSilence, {0, 1, 2, 3, 4});
+  arbiter_->on_message(4, {MessageType::kMisses, {}}, now_);
+  const std::string broken = encode(BrokenLinkMessage{4, "unacknowledged"});
+  arbiter_->on_message(0, {MessageType::kBrokenLink, std::string_view(broken).substr(5)}, now_);
+  run_for(kLinkWordTime, {0, 1, 2, 3, 4});
+  EXPECT_THAT(named_to(1), ElementsAre(4));
+  say_deposed(4, -1);
+  arbiter_->on_closed(4, now_, {});
+  run_for(kSilence, {0, 1, 2, 3});
+  EXPECT_THAT(named_to(1), ElementsAre(4));
 }
 
 TEST_F(ArbiterTest, ThatServesHearsAGoodbyeOfWhoHadAnother) {
@@ -226,13 +298,6 @@ TEST_F(ArbiterTest, TakesNoBeatThatSaysSomething) {
   EXPECT_FALSE(arbiter_->is_seated(1));
   arbiter_->on_message(2, {MessageType::kMisses, "x"}, now_);
   EXPECT_FALSE(arbiter_->is_seated(2));
-}
-
-/// Rank 0 is alone on its host, all others share one.
-std::vector<Member> members_on_two_hosts(int size) {
-  std::vector<Member> members = members_apart(size);
-  for (Rank rank = 1; rank < size; ++rank) members[rank].host = "shared";
-  return members;
 }
 
 TEST_F(ArbiterTest, SaysWhatOthersOnItsHostSeeOfARankThatIsSilent) {

@@ -1,12 +1,11 @@
-// Who is admitted and who is blamed: Rendezvous and FailureDecider with time as an argument.
+// Who is blamed: FailureDecider with time as an argument.
 #include <gmock/gmock.h>
 
 #include <functional>
 
-#include "base/grace_periods.h"
 #include "rendezvous/failure_decider.h"
 #include "rendezvous/rank_text.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous_apart.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -17,19 +16,9 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 using testing::SizeIs;
 
 const TimePoint kStart{seconds(1000)};
-
-Member member_of_rank(Rank rank) {
-  Member member;
-  member.rank = rank;
-  member.host_name = "node" + std::to_string(rank);
-  member.pid = 100 + rank;
-  member.settings = "transport=auto";
-  return member;
-}
 
 using Said = std::vector<FailureDecider::Outgoing>;
 
@@ -64,105 +53,6 @@ TEST(RankText, ListsRanksAsPeopleDo) {
   EXPECT_EQ(duration_text(milliseconds(250)), "250 ms");
 }
 
-TEST(Rendezvous, IsCompleteWhenAllHaveArrived) {
-  Rendezvous rendezvous(3, kStart);
-  for (const Rank rank : {2, 0, 1}) {
-    EXPECT_FALSE(rendezvous.complete());
-    EXPECT_TRUE(rendezvous.admit(member_of_rank(rank), 3));
-  }
-  ASSERT_TRUE(rendezvous.complete());
-  EXPECT_EQ(rendezvous.take_members()[2].pid, 102);
-}
-
-TEST(Rendezvous, TakesNoRankBeyondItsSize) {
-  Rendezvous rendezvous(2, kStart);
-  EXPECT_THAT(rendezvous.admit(member_of_rank(2), 2).message(), HasSubstr("rank 2 is not within"));
-  EXPECT_THAT(rendezvous.admit(member_of_rank(-1), 2).message(),
-              HasSubstr("rank -1 is not within"));
-}
-
-TEST(Rendezvous, NamesTheMissing) {
-  Rendezvous rendezvous(8, kStart);
-  for (const Rank rank : {0, 1, 3, 4, 6}) ASSERT_TRUE(rendezvous.admit(member_of_rank(rank), 8));
-  EXPECT_EQ(rendezvous.overdue(kStart + seconds(30)).message(),
-            "ranks 2, 5 and 7 of 8 did not arrive within 30 s");
-}
-
-TEST(Rendezvous, TellsWhoCameAndLeft) {
-  Rendezvous rendezvous(2, kStart);
-  ASSERT_TRUE(rendezvous.admit(member_of_rank(0), 2));
-  ASSERT_TRUE(rendezvous.admit(member_of_rank(1), 2));
-  rendezvous.depart(1, kStart);
-  EXPECT_FALSE(rendezvous.complete());
-  const Status overdue = rendezvous.overdue(kStart + seconds(1));
-  EXPECT_THAT(overdue.message(), HasSubstr("rank 1 (host node1, pid 101) came and left again"));
-  EXPECT_EQ(overdue.rank(), 1);
-  EXPECT_TRUE(rendezvous.admit(member_of_rank(1), 2)) << "its seat is free again";
-}
-
-TEST(Rendezvous, WaitsAMomentForARankThatWentAwayAndThenNamesIt) {
-  Rendezvous rendezvous(3, kStart);
-  for (const Rank rank : {0, 1, 2}) {
-    EXPECT_EQ(rendezvous.next_due(), kNever);
-    ASSERT_TRUE(rendezvous.admit(member_of_rank(rank), 3));
-  }
-  const TimePoint away = kStart + seconds(5);
-  rendezvous.depart(2, away);
-  rendezvous.depart(1, away + milliseconds(500));
-  EXPECT_EQ(rendezvous.next_due(), away + grace::kReturn);
-  EXPECT_TRUE(rendezvous.lost(away + grace::kReturn - milliseconds(1)));
-  ASSERT_TRUE(rendezvous.admit(member_of_rank(2), 3)) << "it was started again in time";
-  EXPECT_TRUE(rendezvous.lost(away + grace::kReturn));
-  const Status lost = rendezvous.lost(rendezvous.next_due());
-  EXPECT_EQ(lost.code(), ErrorCode::kRankFailed);
-  EXPECT_EQ(lost.rank(), 1);
-  EXPECT_THAT(lost.message(), HasSubstr("rank 1 (host node1, pid 101) died or gave up before"));
-}
-
-TEST(Rendezvous, RankGivenTwiceNamesBothProcesses) {
-  Rendezvous rendezvous(3, kStart);
-  ASSERT_TRUE(rendezvous.admit(member_of_rank(1), 3));
-  Member second = member_of_rank(1);
-  second.pid = 999;
-  EXPECT_THAT(rendezvous.admit(second, 3).message(),
-              AllOf(HasSubstr("rank 1 was given twice"), HasSubstr("pid 101"), HasSubstr("999")));
-}
-
-TEST(Rendezvous, DifferingWorldSizeNamesBoth) {
-  Rendezvous rendezvous(3, kStart);
-  EXPECT_THAT(rendezvous.admit(member_of_rank(1), 4).message(),
-              AllOf(HasSubstr("4"), HasSubstr("says 3")));
-}
-
-std::string complaint_about(const std::string& first, const std::string& second) {
-  Rendezvous rendezvous(3, kStart);
-  Member one = member_of_rank(2);
-  one.settings = first;
-  EXPECT_TRUE(rendezvous.admit(one, 3));
-  Member other = member_of_rank(1);
-  other.settings = second;
-  const Status status = rendezvous.admit(other, 3);
-  EXPECT_EQ(status.code(), ErrorCode::kMismatch);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("rank 2"), HasSubstr("rank 1")));
-  return status.message();
-}
-
-TEST(Rendezvous, DifferingSettingsNameBothRanksTheVariableAndItsValues) {
-  EXPECT_THAT(complaint_about("UNISONO_A=1\nUNISONO_B=x=y\nUNISONO_C=3\n",
-                              "UNISONO_A=1\nUNISONO_B=z\nUNISONO_C=4\n"),
-              HasSubstr("differ in UNISONO_B, which all ranks must share: 'x=y' and 'z'"));
-  EXPECT_THAT(complaint_about("UNISONO_A=\n", "UNISONO_A=1\n"),
-              HasSubstr("differ in UNISONO_A, which all ranks must share: '' and '1'"));
-}
-
-TEST(Rendezvous, DifferingTextsThatAreNoSettingsAreShown) {
-  EXPECT_THAT(complaint_about("UNISONO_A=1", "UNISONO_AB=1"),
-              HasSubstr("differ in settings, which all ranks must share: "
-                        "'UNISONO_A=1' and 'UNISONO_AB=1'"));
-  EXPECT_THAT(complaint_about("a\n", "a\nb\n"), HasSubstr("differ in settings"));
-  EXPECT_THAT(complaint_about("\n", "\n\n"), HasSubstr("differ in settings"));
-}
-
 TEST(FailureDecider, DeathIsToldToAllAtOnce) {
   FailureDecider decider(members(4));
   decider.on_closed(2, "closed without goodbye");
@@ -182,6 +72,18 @@ TEST(FailureDecider, LeavingIsNoFailure) {
   EXPECT_THAT(decider.take(kStart), IsEmpty());
 }
 
+// Its word is about itself: the others reach each other.
+TEST(FailureDecider, OfABrokenLinkTheEndThatDoesNotHearTheArbiterIsAtFault) {
+  for (const bool is_deaf : {true, false}) {
+    FailureDecider decider(members(4));
+    if (is_deaf) decider.note_deaf({2});
+    decider.on_broken_link(2, {0, "reset", ErrorCode::kRankFailed}, kStart);
+    const auto said = decisions_of(decider.take(kStart + kLinkGraceTime));
+    ASSERT_THAT(said, SizeIs(1));
+    EXPECT_EQ(said[0].decision.failed_rank, is_deaf ? 2 : 0);
+  }
+}
+
 TEST(FailureDecider, TimeoutGathersReportsAndNamesWhoDidNotArrive) {
   FailureDecider decider(members(4));
   decider.on_timed_out(0, {5, 9, {1, 2, 3}, {0, 1, 2, 3}}, kStart);
@@ -199,6 +101,38 @@ TEST(FailureDecider, TimeoutGathersReportsAndNamesWhoDidNotArrive) {
               AllOf(HasSubstr("rank 2 had not arrived"), HasSubstr("ranks 0, 1 and 3 had"),
                     HasSubstr("rank 2 (host node2, pid 102) is alive and does not answer")));
   EXPECT_EQ(decider.next_due(), kNever);
+}
+
+// Whoever held them up came before it was said, or before somebody else.
+TEST(FailureDecider, NoTimeoutIsToldWhereAllHaveDoneMeanwhile) {
+  for (const bool all_have : {true, false}) {
+    FailureDecider decider(members(4));
+    for (const Rank rank : {0, 1, 2}) {
+      decider.on_timed_out(rank, {5, 9, {3}, {0, 1, 2, 3}}, kStart);
+    }
+    for (const Rank rank : {0, 1}) decider.on_waiting(rank, {5, 9, {}, {}});
+    if (all_have) decider.on_waiting(2, {5, 9, {}, {}});
+    const auto said = decisions_of(decider.take(kStart + kGatherTime));
+    EXPECT_EQ(decider.next_due(), kNever);
+    ASSERT_THAT(said, SizeIs(all_have ? 0 : 1));
+    if (all_have) continue;
+    EXPECT_THAT(said[0].decision.message,
+                AllOf(HasSubstr("rank 3 had not arrived"), HasSubstr("ranks 0, 1 and 2 had")));
+  }
+}
+
+// Rank 1 has arrived and done, and says so when it is asked; rank 2 has yet to hear it.
+TEST(FailureDecider, NobodyHasNotArrivedWhoseDeadlinePassedThere) {
+  FailureDecider decider(members(3));
+  decider.on_timed_out(1, {5, 9, {0}, {0, 1, 2}}, kStart);
+  decider.on_timed_out(2, {5, 9, {0, 1}, {0, 1, 2}}, kStart);
+  decider.take(kStart);
+  decider.on_waits(1, {{}, true}, kStart + milliseconds(1));
+  const auto said = decisions_of(decider.take(kStart + kGatherTime));
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].decision.failed_rank, 0);
+  EXPECT_THAT(said[0].decision.message,
+              AllOf(HasSubstr("rank 0 had not arrived"), HasSubstr("ranks 1 and 2 had")));
 }
 
 TEST(FailureDecider, TimeoutTellsWhereTheMissingWait) {
@@ -461,7 +395,7 @@ TEST(FailureDecider, AwaitsAWordOfTheOtherEndBeforeItsLinkIsJudged) {
   EXPECT_THAT(decider.take(kStart + kLinkWordTime), SizeIs(1)) << "whatever UNISONO_SILENCE is";
 }
 
-// What is left of the silence once a dead link shows (transport_set.cc).
+// What is left of the silence once a dead link shows (unacknowledged_max()).
 TEST(FailureDecider, JudgesALinkWhoseEndsLiveWithinATwentiethOfTheSilence) {
   for (const milliseconds silence : {milliseconds(200), milliseconds(1000), milliseconds(3000)}) {
     FailureDecider decider(members(4), silence);

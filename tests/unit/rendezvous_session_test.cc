@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/grace_periods.h"
 #include "rendezvous/control_messages.h"
 #include "rendezvous/control_session.h"
 #include "rendezvous_apart.h"
@@ -12,6 +13,9 @@ namespace unisono::rendezvous {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::Contains;
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -46,21 +50,56 @@ void run_for(ControlSession* session, Duration time, TimePoint* now, bool hears 
   }
 }
 
-// Three refusals in a row say that the link to the arbiter is broken; that a standby does not know
-// yet says nothing.
-TEST(ControlSession, IsCutOffByStandbysThatHearTheArbiterAlone) {
-  const std::vector<Member> members = members_apart(6);
-  for (const DialOutcome outcome : {DialOutcome::kRefused, DialOutcome::kUnknown}) {
-    RankLines lines;
-    ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
-    TimePoint now = kMetAt;
-    for (int i = 0; i < 5 && !session.is_lost(); ++i) {
-      run_for(&session, 2 * kSilence, &now);
-      ASSERT_TRUE(session.is_seeking());
-      session.on_dialled(outcome, now);
+// As its connection does, where all standbys that it comes to say the same a second later.
+void seek_for(ControlSession* session, Duration time, TimePoint* now, DialOutcome said) {
+  for (const TimePoint until = *now + time; *now < until && !session->is_lost();) {
+    if (session->is_seeking()) {
+      run_for(session, grace::kOwnRank, now);
+      session->on_dialled(said, *now);
     }
-    EXPECT_EQ(session.is_lost(), outcome == DialOutcome::kRefused);
+    run_for(session, milliseconds(100), now);
   }
+}
+
+// Three refusals in a row say that the link to the arbiter is broken.
+TEST(ControlSession, IsCutOffByStandbysThatHearTheArbiter) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  TimePoint now = kMetAt;
+  seek_for(&session, 5 * kSilence, &now, DialOutcome::kRefused);
+  EXPECT_THAT(lines.dialled, ElementsAre(1, 1, 1));
+  ASSERT_TRUE(session.is_lost());
+  EXPECT_EQ(session.take_news().decisions.front().code, ErrorCode::kPartitioned);
+}
+
+// One that was stopped finds out within a silence; the others have had as long by then.
+TEST(ControlSession, AsksTheNextStandbyWhereOneDoesNotFindOutWhetherItHearsTheArbiter) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  TimePoint now = kMetAt;
+  seek_for(&session, 2 * kSilence, &now, DialOutcome::kUnknown);
+  EXPECT_THAT(lines.dialled, Each(1));
+  EXPECT_FALSE(session.is_lost());
+  lines.dialled.clear();
+  seek_for(&session, std::chrono::seconds(2), &now, DialOutcome::kUnknown);
+  EXPECT_THAT(lines.dialled, AllOf(Contains(2), Contains(3)));
+  seek_for(&session, std::chrono::seconds(10), &now, DialOutcome::kUnknown);
+  ASSERT_TRUE(session.is_lost()) << "all have been asked";
+  EXPECT_EQ(session.partition().code(), ErrorCode::kPartitioned);
+  EXPECT_EQ(session.take_news().decisions.front().failed_rank, 0);
+}
+
+// Nor does it follow the arbiter of those that come to it as to a standby.
+TEST(ControlSession, ThatIsAloneHearsNoArbiter) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 3, "job", kSilence, lines, kMetAt);
+  TimePoint now = kMetAt;
+  seek_for(&session, 5 * kSilence, &now, DialOutcome::kRefused);
+  ASSERT_TRUE(session.is_lost());
+  EXPECT_EQ(session.arbiter_heard_at(), TimePoint::min());
 }
 
 TEST(ControlSession, KnowsNothingOfTheArbiterByWhatWasSaidBeforeAStop) {

@@ -1,6 +1,7 @@
 // Who is taken for silent, with time as an argument.
 #include <gmock/gmock.h>
 
+#include "base/suspended.h"
 #include "rendezvous/rejoin_message.h"
 #include "rendezvous/silence.h"
 
@@ -112,6 +113,32 @@ TEST(Silence, AnObserverThatWasStoppedFindsASilentOneAPeriodLater) {
   EXPECT_THAT(silence.take_silent(now), IsEmpty());
   EXPECT_THAT(wake_until(&silence, &now, now + kSilenceLimit), ElementsAre(1));
   EXPECT_FALSE(silence.was_stopped(now));
+}
+
+// The machine sleeps: `now` stands still meanwhile, and those elsewhere have missed this side. The
+// first look has nothing to compare with.
+TEST(Silence, AnObserverWhoseMachineSleptWasStopped) {
+  for (const milliseconds slept : {kSilenceLimit / 3, kSilenceLimit}) {
+    Silence silence(kSilenceLimit, kFirstLook);
+    silence.on_heard(1, kFirstLook);
+    const Duration before = std::chrono::hours(5);
+    TimePoint now = kFirstLook + milliseconds(100);
+    silence.on_wake(now, before);
+    EXPECT_FALSE(silence.was_stopped(now));
+    now += milliseconds(400);
+    silence.on_wake(now, before + slept);
+    EXPECT_EQ(silence.was_stopped(now), slept == kSilenceLimit);
+    EXPECT_EQ(silence.hears(1, now), slept != kSilenceLimit);
+    now += kSilenceLimit / 5;
+    silence.on_wake(now, before + slept);
+    EXPECT_FALSE(silence.reads_old_words(now)) << "it was once";
+  }
+}
+
+TEST(Suspended, KnowsHowLongTheMachineSlept) {
+  const Duration slept = time_suspended();
+  EXPECT_GE(slept, Duration::zero());
+  EXPECT_LT(time_suspended() - slept, std::chrono::seconds(10)) << "it is awake";
 }
 
 // Else who waits until the next due time would not wait at all.

@@ -248,7 +248,7 @@ std::string_view body_of_rejoin(const std::string& message) {
   return std::string_view(message).substr(5);
 }
 
-RejoinMessage a_rejoin() { return {"the job", 4, {0, 3}, {5}, {death_of(3), death_of(0)}}; }
+RejoinMessage a_rejoin() { return {"the job", 4, {0, 3}, {5}, {death_of(3), death_of(0)}, {}, 7}; }
 
 TEST(RejoinMessage, RoundTrips) {
   const std::string bytes = encode_rejoin(a_rejoin(), 6);
@@ -256,6 +256,7 @@ TEST(RejoinMessage, RoundTrips) {
   ASSERT_TRUE(got.has_value()) << got.error().message();
   EXPECT_EQ(got->job_id, "the job");
   EXPECT_EQ(got->rank, 4);
+  EXPECT_EQ(got->attempt, 7u);
   EXPECT_THAT(got->dead, ElementsAre(0, 3));
   EXPECT_THAT(got->left, ElementsAre(5));
   ASSERT_EQ(got->decisions.size(), 2u);

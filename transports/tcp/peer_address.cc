@@ -7,11 +7,11 @@
 #include <sys/un.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstring>
 
 #include "base/network.h"
+#include "base/number_text.h"
 
 namespace unisono::tcp {
 namespace {
@@ -39,9 +39,7 @@ Result<std::vector<Target>> parse_tcp(std::string_view text, std::string_view re
   const auto colon = rest.find(':');
   if (colon == std::string_view::npos) return malformed(text, "no port");
   std::uint16_t port = 0;
-  const char* end = rest.data() + colon;
-  const auto [stop, error] = std::from_chars(rest.data(), end, port);
-  if (error != std::errc() || stop != end || port == 0) {
+  if (!read_number(rest.substr(0, colon), &port) || port == 0) {
     return malformed(text, "the port is not a number from 1 to 65535");
   }
   rest.remove_prefix(colon + 1);
