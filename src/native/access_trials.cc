@@ -35,8 +35,13 @@ struct Plan {
 };
 constexpr Plan kPlanOfCells{2, 8, {12, 12, 2}, 20000};
 constexpr Plan kPlanOfShort{4, 2, {3, 3, 2}, 5000};
+// Their pieces go around the window. What the path before has left there says nothing of this one,
+// so a row goes around once before its calls count.
+constexpr Plan kPlanOfRooted{4, 2, {12, 4, 1}, 5000};
+static_assert(kPlanOfRooted.rows.calls >= AccessTrials::kPlacesInRow + kPlanOfRooted.rows.counted);
 constexpr Plan kPlanOfLong{3, 1, {4, 3, 1}, 1000, {12, 5, 1}, 50};
 static_assert(kPlanOfCells.rows.calls <= AccessTrials::kRowCallsMax);
+static_assert(kPlanOfRooted.rows.calls <= AccessTrials::kRowCallsMax);
 static_assert(kPlanOfLong.long_rows.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
 
@@ -59,7 +64,10 @@ constexpr std::size_t kClasses = static_cast<std::size_t>(kCollectiveCount) * kC
 const Plan& plan_of(AccessTrials::Class number) {
   const std::size_t bytes = kTriedCallMin << number % kCallSizes;
   if (bytes < shm::kCellPayloadBytes) return kPlanOfCells;
-  return bytes < kLongBytes ? kPlanOfShort : kPlanOfLong;
+  if (bytes >= kLongBytes) return kPlanOfLong;
+  const CollectiveFacts& facts = facts_of(static_cast<Collective>(number / kCallSizes));
+  const bool goes_around = facts.has_root() && !facts.reduces && bytes < kRotatedBytes / 2;
+  return goes_around ? kPlanOfRooted : kPlanOfShort;
 }
 
 std::uint32_t count_of(std::uint32_t ways) {

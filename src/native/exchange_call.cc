@@ -8,11 +8,6 @@ namespace {
 
 constexpr std::size_t kRootedPieceBytes = std::size_t{64} << 10;
 
-// Of a window, where one side writes and the other reads. A line that the reader has read a while
-// ago is written faster than one that it has just read.
-constexpr std::size_t kRotatedBytes = std::size_t{512} << 10;
-static_assert(kRotatedBytes <= shm::kWindowSlots * shm::kWindowSlotBytes);
-
 /// A reader's block in the table of a cell.
 struct TableEntry {
   std::uint64_t offset;
@@ -54,7 +49,8 @@ void ExchangeCall::choose_units() {
   unit_ = std::min(unit_, shm::round_up(std::max<std::size_t>(piece, 1), shm::kPageBytes));
   single_copy_unit_ = single_copy_unit_ / unit_ * unit_;
   if (chunks_of(block, unit_) > shm::kWindowSlots) return;
-  const std::size_t places = kRotatedBytes / (shm::kWindowSlots * unit_ * parts);
+  const std::size_t room = kRotatedBytes / (shm::kWindowSlots * unit_ * parts);
+  const std::size_t places = is_trial() ? std::min(room, AccessTrials::kPlacesInRow) : room;
   if (places > 1) place_in_slot_ = context_.progress.call() % places * unit_ * parts;
 }
 
