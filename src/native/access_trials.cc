@@ -61,12 +61,17 @@ std::uint64_t nanoseconds(TimePoint at) {
 // who measures with few calls of hundreds of MiB should not wait for all of them.
 constexpr std::size_t kClasses = static_cast<std::size_t>(kCollectiveCount) * kCallSizes;
 
+// One rank only writes what others only read.
+bool goes_one_way(AccessTrials::Class number) {
+  const CollectiveFacts& facts = facts_of(static_cast<Collective>(number / kCallSizes));
+  return facts.has_root() && !facts.reduces;
+}
+
 const Plan& plan_of(AccessTrials::Class number) {
   const std::size_t bytes = kTriedCallMin << number % kCallSizes;
   if (bytes < shm::kCellPayloadBytes) return kPlanOfCells;
   if (bytes >= kLongBytes) return kPlanOfLong;
-  const CollectiveFacts& facts = facts_of(static_cast<Collective>(number / kCallSizes));
-  const bool goes_around = facts.has_root() && !facts.reduces && bytes < kRotatedBytes / 2;
+  const bool goes_around = goes_one_way(number) && bytes < kRotatedBytes / 2;
   return goes_around ? kPlanOfRooted : kPlanOfShort;
 }
 
@@ -138,6 +143,9 @@ void AccessTrials::begin_with_predicted(Class number) {
       memory.host, here, static_cast<Collective>(number / kCallSizes), number % kCallSizes);
   State& state = states_[static_cast<std::size_t>(number)];
   state.path = kTriedPaths[likely_way(costs)];
+  // Two ranks measure in turns, where each writes what it has read: who only writes meets lines
+  // that the other has read, and may be slower by more than that.
+  if (group_.takes_turns() && goes_one_way(number)) return;
   for (std::size_t way = 0; way < plan_of(number).paths; ++way) {
     if (is_far(costs, way)) state.ways &= ~(1u << way);
   }

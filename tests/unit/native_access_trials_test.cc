@@ -262,6 +262,16 @@ TEST(AccessTrials, BeginWithWhatIsPredicted) {
       << "the first is always tried, streaming is far behind";
 }
 
+// They measure in turns, which says too little of calls in which one of them alone writes.
+TEST(AccessTrials, LeaveNothingOutWhereOneOfTwoRanksWrites) {
+  RanksOptions options;
+  options.known.host = host_where_the_kernel_takes(100'000);
+  Members members(2, options, Collective::kBroadcast);
+  for (const auto& path : members.make(kLong, {{17, times_of(100, 40, 90)}})) {
+    EXPECT_EQ(path.back(), kStreamed);
+  }
+}
+
 TEST(AccessTrials, PredictNothingWhereRanksShareACore) {
   RanksOptions options;
   options.known.host = host_where_the_kernel_takes(100'000);
