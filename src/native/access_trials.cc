@@ -35,8 +35,13 @@ struct Plan {
 };
 constexpr Plan kPlanOfCells{2, 8, {12, 12, 2}, 20000};
 constexpr Plan kPlanOfShort{4, 2, {3, 3, 2}, 5000};
+// Their pieces go around the window. What the path before has left there says nothing of this one,
+// so a row goes around once before its calls count.
+constexpr Plan kPlanOfRooted{4, 2, {12, 4, 1}, 5000};
+static_assert(kPlanOfRooted.rows.calls >= AccessTrials::kPlacesInRow + kPlanOfRooted.rows.counted);
 constexpr Plan kPlanOfLong{3, 1, {4, 3, 1}, 1000, {12, 5, 1}, 50};
 static_assert(kPlanOfCells.rows.calls <= AccessTrials::kRowCallsMax);
+static_assert(kPlanOfRooted.rows.calls <= AccessTrials::kRowCallsMax);
 static_assert(kPlanOfLong.long_rows.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
 
@@ -56,10 +61,18 @@ std::uint64_t nanoseconds(TimePoint at) {
 // who measures with few calls of hundreds of MiB should not wait for all of them.
 constexpr std::size_t kClasses = static_cast<std::size_t>(kCollectiveCount) * kCallSizes;
 
+// One rank only writes what others only read.
+bool goes_one_way(AccessTrials::Class number) {
+  const CollectiveFacts& facts = facts_of(static_cast<Collective>(number / kCallSizes));
+  return facts.has_root() && !facts.reduces;
+}
+
 const Plan& plan_of(AccessTrials::Class number) {
   const std::size_t bytes = kTriedCallMin << number % kCallSizes;
   if (bytes < shm::kCellPayloadBytes) return kPlanOfCells;
-  return bytes < kLongBytes ? kPlanOfShort : kPlanOfLong;
+  if (bytes >= kLongBytes) return kPlanOfLong;
+  const bool goes_around = goes_one_way(number) && bytes < kRotatedBytes / 2;
+  return goes_around ? kPlanOfRooted : kPlanOfShort;
 }
 
 std::uint32_t count_of(std::uint32_t ways) {
@@ -130,6 +143,9 @@ void AccessTrials::begin_with_predicted(Class number) {
       memory.host, here, static_cast<Collective>(number / kCallSizes), number % kCallSizes);
   State& state = states_[static_cast<std::size_t>(number)];
   state.path = kTriedPaths[likely_way(costs)];
+  // Two ranks measure in turns, where each writes what it has read: who only writes meets lines
+  // that the other has read, and may be slower by more than that.
+  if (group_.takes_turns() && goes_one_way(number)) return;
   for (std::size_t way = 0; way < plan_of(number).paths; ++way) {
     if (is_far(costs, way)) state.ways &= ~(1u << way);
   }

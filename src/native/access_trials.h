@@ -40,11 +40,18 @@
 
 namespace unisono::native {
 
+/// Of a window, that pieces go around from call to call where one side writes and the other reads.
+/// A line that the reader has read a while ago is written faster than one that it has just read.
+inline constexpr std::size_t kRotatedBytes = std::size_t{512} << 10;
+static_assert(kRotatedBytes <= shm::kWindowSlots * shm::kWindowSlotBytes);
+
 class AccessTrials {
  public:
   /// Calls that are tried together: of one collective, of sizes of the same power of two.
   using Class = std::int32_t;
   static constexpr std::uint32_t kRowCallsMax = 12;  // trials of a path in a row
+  /// That the calls of a row go around, where they go around the window.
+  static constexpr std::size_t kPlacesInRow = 8;
   static constexpr Class kNone = -1;  ///< too short to be worth a trial, or of unknown size
   /// The class of a call in which no member gives more than `bytes`, which may be kNotAgreed.
   static Class class_of(Collective collective, std::size_t bytes);

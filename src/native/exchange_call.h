@@ -50,6 +50,10 @@ class ExchangeCall final : public LargeCall {
   bool fills_first() const;
   bool take();
   bool take_next_copy();
+  bool take_own();
+  bool take_own_early();
+  void copy_out(std::byte* to, const std::byte* from, std::size_t bytes);
+  void end_source();
   bool take_combined();
   void combine_piece(std::size_t offset, std::size_t bytes);
   const std::byte* own_source(std::size_t offset) const;
@@ -60,7 +64,8 @@ class ExchangeCall final : public LargeCall {
   std::size_t place_in_slot_ = 0;     // where this call's chunks lie in theirs
   std::uint64_t fill_chunks_ = 0, filled_ = 0;
   std::uint64_t rounds_ = 0, round_ = 0;
-  int taken_in_round_ = 0;  // sources, counted from the one after this rank
+  std::uint64_t own_taken_ = 0;  // pieces of this rank's own block
+  int taken_in_round_ = 0;       // sources, counted from the one after this rank
   shm::MemoryPath path_ = shm::MemoryPath::kNone;
   bool own_from_offer_ = false;  // its own block is read from its slot or cell (prepared input)
   bool fills_before_taking_ = false;

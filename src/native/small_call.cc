@@ -60,7 +60,7 @@ void SmallCall::repeat(const void* input, void* output, const CallRecord& record
 
 void SmallCall::begin() {
   next_ = transfer_.sources.first;
-  has_result_ = false;
+  has_own_ = has_result_ = false;
   done_ = false;
   if (class_ != AccessTrials::kNone) choose_stores();
   write_cell();
@@ -103,7 +103,7 @@ bool SmallCall::advance() {
   if (done_) return true;
   for (; next_ < transfer_.sources.last; ++next_) {
     if (next_ == cells_.self()) continue;
-    if (!cells_.arrived(next_)) return false;
+    if (!cells_.arrived(next_) && (!take_own() || !cells_.arrived(next_))) return false;
     if (!(cells_.line(next_).record == record_)) {
       status_ = cells_.mismatch(next_);
       done_ = true;
@@ -143,14 +143,25 @@ void SmallCall::finish() {
     if (transfer_.sources.first < transfer_.sources.last) combine();
   } else if (transfer_.largest_input_bytes > 0) {
     for (int source = transfer_.sources.first; source < transfer_.sources.last; ++source) {
+      if (source == cells_.self()) continue;
       const Block block = transfer_.take.at(source);
-      std::byte* const to = transfer_.output + block.offset;
-      const bool own = source == cells_.self();
-      const std::byte* from = own ? transfer_.input + transfer_.source_offset : part_of(source);
-      if (to != from) copy_small(to, from, block.bytes);
+      copy_small(transfer_.output + block.offset, part_of(source), block.bytes);
     }
+    take_own();
   }
   cells_.prefetch_next();
+}
+
+// What this rank gives itself is copied while it waits for others, if it does. False: it was.
+bool SmallCall::take_own() {
+  const bool takes = !has_own_ && !transfer_.combines && transfer_.sources.has(cells_.self());
+  has_own_ = true;
+  if (!takes || transfer_.largest_input_bytes == 0) return false;
+  const Block block = transfer_.take.at(cells_.self());
+  std::byte* const to = transfer_.output + block.offset;
+  const std::byte* const from = transfer_.input + transfer_.source_offset;
+  if (to != from) copy_small(to, from, block.bytes);
+  return true;
 }
 
 void SmallCall::combine() {

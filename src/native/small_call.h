@@ -32,6 +32,7 @@ class SmallCall final : public NativeCall {
   void end_trial();
   void write_cell();
   void write_input(shm::CellLine& line);
+  bool take_own();
   void finish();
   void combine();
   bool is_inline() const { return transfer_.largest_input_bytes <= shm::kInlineBytes; }
@@ -48,7 +49,8 @@ class SmallCall final : public NativeCall {
   AccessTrials::Class class_ = AccessTrials::kNone;
   bool streams_ = false;  // the payload goes to the cell with non-temporal stores
   bool is_trial_ = false;
-  TimePoint began_;  // a trial
+  TimePoint began_;       // a trial
+  bool has_own_ = false;  // the block that it gives itself
   bool has_result_ = false;
   bool done_ = true;
   bool waits_for_all_ = false;

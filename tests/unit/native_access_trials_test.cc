@@ -42,8 +42,12 @@ using Paths = std::vector<std::vector<AccessPath>>;
 /// Members that make the same calls, one after another as they would with cells.
 class Members {
  public:
-  explicit Members(int count, RanksOptions options = {})
-      : count_(count), options_(options), paths_(static_cast<std::size_t>(count)) {}
+  explicit Members(int count, RanksOptions options = {},
+                   Collective collective = Collective::kAllReduce)
+      : count_(count),
+        options_(options),
+        collective_(collective),
+        paths_(static_cast<std::size_t>(count)) {}
 
   struct Calls {
     int count;
@@ -82,7 +86,7 @@ class Members {
     std::uint64_t sequence;
   };
   void one(AccessTrials& trials, const Call& call, const Times& times) {
-    const auto number = AccessTrials::class_of(Collective::kAllReduce, call.bytes);
+    const auto number = AccessTrials::class_of(collective_, call.bytes);
     const AccessPath path = trials.next(number, call.sequence);
     paths_[static_cast<std::size_t>(call.member)].push_back(path);
     if (!trials.is_trial()) return;
@@ -95,6 +99,7 @@ class Members {
 
   int count_;
   RanksOptions options_;
+  Collective collective_;
   Paths paths_;
   TrialFacts learned_{};
 };
@@ -161,6 +166,21 @@ TEST(AccessTrials, StayWithWhatLongRowsSaid) {
     EXPECT_EQ(path[1080], kSingleCopy);
     EXPECT_EQ(path[1130], kSingleCopy) << "short rows say mapped memory";
     EXPECT_EQ(path.back(), kMapped) << "and so do long ones";
+  }
+}
+
+// Where one rank gives all or takes all, pieces go around the window, and a path is quick as long
+// as it comes to places that another one has used.
+TEST(AccessTrials, GoAroundTheWindowBeforeCallsCount) {
+  std::vector<std::size_t> in_a_row(2);
+  const Times times = [&](int member, AccessPath path) {
+    std::size_t& calls = in_a_row[static_cast<std::size_t>(member)];
+    calls = path == kMapped ? calls + 1 : 0;
+    if (path == kStreamed) return 100;
+    return path == kMapped && calls <= AccessTrials::kPlacesInRow ? 50 : 400;
+  };
+  for (const auto& path : Members(2, {}, Collective::kScatter).make(kShort, {{60, times}})) {
+    EXPECT_EQ(path.back(), kStreamed);
   }
 }
 
@@ -240,6 +260,16 @@ TEST(AccessTrials, BeginWithWhatIsPredicted) {
   EXPECT_THAT(paths,
               Each(ElementsAreArray(rows({{kSingleCopy, 1}, {kMapped, 4}, {kSingleCopy, 12}}))))
       << "the first is always tried, streaming is far behind";
+}
+
+// They measure in turns, which says too little of calls in which one of them alone writes.
+TEST(AccessTrials, LeaveNothingOutWhereOneOfTwoRanksWrites) {
+  RanksOptions options;
+  options.known.host = host_where_the_kernel_takes(100'000);
+  Members members(2, options, Collective::kBroadcast);
+  for (const auto& path : members.make(kLong, {{17, times_of(100, 40, 90)}})) {
+    EXPECT_EQ(path.back(), kStreamed);
+  }
 }
 
 TEST(AccessTrials, PredictNothingWhereRanksShareACore) {
