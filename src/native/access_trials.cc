@@ -35,10 +35,11 @@ struct Plan {
 };
 constexpr Plan kPlanOfCells{2, 8, {12, 12, 2}, 20000};
 constexpr Plan kPlanOfShort{4, 2, {3, 3, 2}, 5000};
-// Their pieces go around the window. What the path before has left there says nothing of this one,
-// so a row goes around once before its calls count.
+// Their pieces go around the window, unless there are many ranks or what is read lies elsewhere.
+// What the path before has left there says nothing of this one, so a row goes around once before
+// its calls count.
 constexpr Plan kPlanOfRooted{4, 2, {12, 4, 1}, 5000};
-static_assert(kPlanOfRooted.rows.calls >= AccessTrials::kPlacesInRow + kPlanOfRooted.rows.counted);
+static_assert(kPlanOfRooted.rows.calls >= AccessTrials::kPlacesMax + kPlanOfRooted.rows.counted);
 constexpr Plan kPlanOfLong{3, 1, {4, 3, 1}, 1000, {12, 5, 1}, 50};
 static_assert(kPlanOfCells.rows.calls <= AccessTrials::kRowCallsMax);
 static_assert(kPlanOfRooted.rows.calls <= AccessTrials::kRowCallsMax);
@@ -61,7 +62,7 @@ std::uint64_t nanoseconds(TimePoint at) {
 // who measures with few calls of hundreds of MiB should not wait for all of them.
 constexpr std::size_t kClasses = static_cast<std::size_t>(kCollectiveCount) * kCallSizes;
 
-// One rank only writes what others only read.
+// Each rank only writes, or only reads.
 bool goes_one_way(AccessTrials::Class number) {
   const CollectiveFacts& facts = facts_of(static_cast<Collective>(number / kCallSizes));
   return facts.has_root() && !facts.reduces;

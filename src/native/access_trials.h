@@ -9,15 +9,16 @@
 // later those that were not far behind are tried again in rows of twelve. Shorter calls are tried
 // in two rows: 60 calls of those that fit a cell, never by single copy; 28 up to 1 MiB, where what
 // can be read in place is tried through the window, too, because two members that take turns
-// (shared_cells.h) can be faster by that. Some thousand calls later all are tried again. Where an
+// (shared_cells.h) can be faster by that; or in one row, 52 calls, where pieces may go around the
+// window (kRotatedBytes). Some thousand calls later all are tried again. Where an
 // earlier job has left what it learned of a class (transports/shm/trial_memory.h) its calls begin
 // with the fastest, and all are tried after a quarter of those; else they begin with what is
 // predicted to be the fastest of what the host is known to be like, and the first trials leave out
 // what is predicted to be far behind (way_costs.h). Only groups of all ranks of the host know and
 // tell. Blocks of unequal length are not tried. A call's time is that from when the last member
 // came until the last one had what it needs: so who comes late does not count, and members that
-// share a core do. A path's time is the median of the second half of its row (of two the less), in
-// the better row.
+// share a core do. A path's time is the median of the end of its row (of an even number the less),
+// in the better row.
 //
 // All members choose alike without asking each other. Each writes beside its cells when it came and
 // when it had finished, and what a member wrote in call s all the others see when call s + 3
@@ -50,8 +51,8 @@ class AccessTrials {
   /// Calls that are tried together: of one collective, of sizes of the same power of two.
   using Class = std::int32_t;
   static constexpr std::uint32_t kRowCallsMax = 12;  // trials of a path in a row
-  /// That the calls of a row go around, where they go around the window.
-  static constexpr std::size_t kPlacesInRow = 8;
+  /// Places of a window that calls go around at most: a row of trials comes to all.
+  static constexpr std::size_t kPlacesMax = 8;
   static constexpr Class kNone = -1;  ///< too short to be worth a trial, or of unknown size
   /// The class of a call in which no member gives more than `bytes`, which may be kNotAgreed.
   static Class class_of(Collective collective, std::size_t bytes);

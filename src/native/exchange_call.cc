@@ -49,8 +49,9 @@ void ExchangeCall::choose_units() {
   unit_ = std::min(unit_, shm::round_up(std::max<std::size_t>(piece, 1), shm::kPageBytes));
   single_copy_unit_ = single_copy_unit_ / unit_ * unit_;
   if (chunks_of(block, unit_) > shm::kWindowSlots) return;
+  // Writer and reader each compute the place: nothing goes into it that they do not agree on.
   const std::size_t room = kRotatedBytes / (shm::kWindowSlots * unit_ * parts);
-  const std::size_t places = is_trial() ? std::min(room, AccessTrials::kPlacesInRow) : room;
+  const std::size_t places = std::min(room, AccessTrials::kPlacesMax);
   if (places > 1) place_in_slot_ = context_.progress.call() % places * unit_ * parts;
 }
 
@@ -278,12 +279,14 @@ bool ExchangeCall::take_own() {
   return true;
 }
 
-// Where this rank would only wait. Pieces of later rounds only where data go past the caches: it
-// would catch up with those that write for it, and what has just been written to a cache comes from
-// there more slowly than what has left it (gather of 4 MiB 165 us, not 99; two cores of an EPYC).
-// Nor where the output lies in what is still to be given.
+// Where this rank would only wait. Pieces of later rounds only where it goes past the caches, as
+// the others mostly do then: else it would catch up with those that write for it, and what has just
+// been written to a cache comes from there more slowly than what has left it (gather of 4 MiB
+// 165 us, not 99; two cores of an EPYC). Nor before it knows where the others' blocks lie: who
+// writes for it may wait for that.
 bool ExchangeCall::take_own_early() {
-  return !fills_before_taking_ && (own_taken_ <= round_ || streams()) && take_own();
+  const bool may_run_ahead = streams() && accepted_all();
+  return (own_taken_ <= round_ || may_run_ahead) && take_own();
 }
 
 void ExchangeCall::copy_out(std::byte* to, const std::byte* from, std::size_t bytes) {

@@ -130,7 +130,6 @@ class LargeCall : public NativeCall {
   void write_shared(std::byte* to, const std::byte* from, std::size_t bytes) const {
     SharedCells::write(to, from, bytes, streams());
   }
-  bool is_trial() const { return is_trial_; }
   /// What others will read is written with non-temporal stores.
   bool streams() const { return access_ == AccessPath::kStreamed; }
   /// Ordinary stores to that part of the output would fetch it from memory first. No trial looks:

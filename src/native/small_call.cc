@@ -60,7 +60,7 @@ void SmallCall::repeat(const void* input, void* output, const CallRecord& record
 
 void SmallCall::begin() {
   next_ = transfer_.sources.first;
-  has_own_ = has_result_ = false;
+  tried_own_ = has_result_ = false;
   done_ = false;
   if (class_ != AccessTrials::kNone) choose_stores();
   write_cell();
@@ -152,10 +152,11 @@ void SmallCall::finish() {
   cells_.prefetch_next();
 }
 
-// What this rank gives itself is copied while it waits for others, if it does. False: it was.
+// What this rank gives itself is copied while it waits for others, if it does. False: there is
+// nothing, or it was copied before.
 bool SmallCall::take_own() {
-  const bool takes = !has_own_ && !transfer_.combines && transfer_.sources.has(cells_.self());
-  has_own_ = true;
+  const bool takes = !tried_own_ && !transfer_.combines && transfer_.sources.has(cells_.self());
+  tried_own_ = true;
   if (!takes || transfer_.largest_input_bytes == 0) return false;
   const Block block = transfer_.take.at(cells_.self());
   std::byte* const to = transfer_.output + block.offset;

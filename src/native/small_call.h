@@ -49,8 +49,8 @@ class SmallCall final : public NativeCall {
   AccessTrials::Class class_ = AccessTrials::kNone;
   bool streams_ = false;  // the payload goes to the cell with non-temporal stores
   bool is_trial_ = false;
-  TimePoint began_;       // a trial
-  bool has_own_ = false;  // the block that it gives itself
+  TimePoint began_;         // a trial
+  bool tried_own_ = false;  // take_own()
   bool has_result_ = false;
   bool done_ = true;
   bool waits_for_all_ = false;

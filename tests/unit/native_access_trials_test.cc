@@ -18,10 +18,12 @@ namespace unisono::test {
 namespace {
 
 using native::AccessTrials;
+using testing::Contains;
 using testing::Each;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 
 constexpr AccessPath kMapped = AccessPath::kMapped;
@@ -177,7 +179,7 @@ TEST(AccessTrials, GoAroundTheWindowBeforeCallsCount) {
     std::size_t& calls = in_a_row[static_cast<std::size_t>(member)];
     calls = path == kMapped ? calls + 1 : 0;
     if (path == kStreamed) return 100;
-    return path == kMapped && calls <= AccessTrials::kPlacesInRow ? 50 : 400;
+    return path == kMapped && calls <= AccessTrials::kPlacesMax ? 50 : 400;
   };
   for (const auto& path : Members(2, {}, Collective::kScatter).make(kShort, {{60, times}})) {
     EXPECT_EQ(path.back(), kStreamed);
@@ -269,6 +271,15 @@ TEST(AccessTrials, LeaveNothingOutWhereOneOfTwoRanksWrites) {
   Members members(2, options, Collective::kBroadcast);
   for (const auto& path : members.make(kLong, {{17, times_of(100, 40, 90)}})) {
     EXPECT_EQ(path.back(), kStreamed);
+  }
+}
+
+TEST(AccessTrials, LeaveOutWhatIsFarWhereOneOfThreeRanksWrites) {
+  RanksOptions options;
+  options.known.host = host_where_the_kernel_takes(100'000);
+  Members members(3, options, Collective::kBroadcast);
+  for (const auto& path : members.make(kLong, {{17, times_of(100, 40, 90)}})) {
+    EXPECT_THAT(path, Not(Contains(kStreamed)));
   }
 }
 

@@ -142,6 +142,24 @@ TEST(NativeCollectives, RanksMayChooseDifferentPaths) {
   }
 }
 
+// As where one of them sets UNISONO_ACCESS, and the others try paths.
+TEST(NativeCollectives, OneRankMayChooseOnePath) {
+  EXPECT_THAT(
+      run_processes(2, {},
+                    [](TestRank& rank) {
+                      if (rank.self == 1) rank.access = AccessPath::kMapped;
+                      for (const Collective collective :
+                           {Collective::kBroadcast, Collective::kGather, Collective::kScatter}) {
+                        for (const Rank root : {0, 1}) {
+                          OracleCase one{collective, 8192, root};
+                          one.heap = false;
+                          for (int call = 0; call < 64; ++call) run_and_check(rank, one);
+                        }
+                      }
+                    }),
+      IsEmpty());
+}
+
 TEST(NativeCollectives, EveryRootWorks) {
   EXPECT_THAT(
       run_threads(5, {.access = AccessPath::kWindow},
@@ -498,7 +516,8 @@ INSTANTIATE_TEST_SUITE_P(Collectives, NativeWaits, testing::ValuesIn(all_collect
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
 TEST_P(NativeWaits, NameWhoIsMissing) {
-  for (const AccessPath access : {AccessPath::kWindow, AccessPath::kAutomatic}) {
+  for (const AccessPath access :
+       {AccessPath::kWindow, AccessPath::kStreamed, AccessPath::kAutomatic}) {
     for (const std::size_t count : {1, 100'000}) {
       for (const Rank root : {0, 1, 2}) {
         if (is_anothers_case(static_cast<std::size_t>(GetParam()) + (count > 1 ? 1 : 0) +
