@@ -33,7 +33,8 @@ struct WatchNotes {
   bool probed = false;
   bool reported = false;
   bool warned = false;
-  bool timed_out = false;
+  bool timed_out = false;  ///< and the arbiter was told so, of this operation
+  std::uint64_t late_operation = 0;
 };
 
 class RequestState final : public Task,

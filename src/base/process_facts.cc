@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
+#include <mutex>
 #include <string>
 
 #include "base/number_text.h"
@@ -31,11 +32,20 @@ std::uint64_t inode_of(const char* path) {
   return ::stat(path, &facts) == 0 ? facts.st_ino : 0;
 }
 
+// Read once, unless that fails.
+std::string boot_id() {
+  static std::mutex mutex;
+  static std::string known;
+  const std::lock_guard lock(mutex);
+  if (known.empty()) known = first_line("/proc/sys/kernel/random/boot_id", kLineBytesMax);
+  return known;
+}
+
 // What processes have in common whose numbers and times of start mean the same; ends in a kPart.
 // Empty: not to be seen. Virtual machines that were cloned as they ran have all but their names in
 // common, and a kernel without time namespaces has one time.
 std::string number_space() {
-  static const std::string boot = first_line("/proc/sys/kernel/random/boot_id", kLineBytesMax);
+  const std::string boot = boot_id();
   const std::string host = first_line("/proc/sys/kernel/hostname", kLineBytesMax);
   const std::uint64_t numbers = pid_namespace(), times = inode_of("/proc/self/ns/time");
   if (boot.empty() || numbers == 0 || !sees_own_processes()) return {};

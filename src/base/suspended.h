@@ -5,6 +5,11 @@
 
 #include <time.h>
 
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
 #include "base/clock.h"
 
 namespace unisono {
@@ -18,5 +23,19 @@ inline Duration time_suspended() {
   return std::chrono::seconds(all.tv_sec - awake.tv_sec) +
          std::chrono::nanoseconds(all.tv_nsec - awake.tv_nsec);
 }
+
+/// How long the machine was suspended between two looks. One thread at a time.
+class Suspensions {
+ public:
+  /// `suspended`: time_suspended() at this look. Of the first one zero.
+  Duration since_last(Duration suspended) {
+    const Duration last = std::exchange(last_, suspended).value_or(suspended);
+    // It is the difference of two clocks that are read one after the other.
+    return std::max(suspended - last, Duration::zero());
+  }
+
+ private:
+  std::optional<Duration> last_;
+};
 
 }  // namespace unisono

@@ -412,4 +412,8 @@ void Runtime::report_timeout(const RunningWait& wait, const std::vector<Rank>& m
   arbiter_->report_timeout(wait, members, call);
 }
 
+void Runtime::withdraw_timeout(std::uint32_t communicator, std::uint64_t operation) {
+  arbiter_->withdraw_timeout(communicator, operation);
+}
+
 }  // namespace unisono

@@ -125,6 +125,7 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   void report_waiting(const RunningWait& wait) override;
   void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
                       const std::string& call) override;
+  void withdraw_timeout(std::uint32_t communicator, std::uint64_t operation) override;
 
   /// Runtimes alive in this process; any thread.
   static int alive();

@@ -174,7 +174,9 @@ Status Watchdog::time_out(detail::RequestState& request, TimePoint now) const {
   if (!request.notes.timed_out && can_be_judged && members_.size() > 1) {
     request.notes.timed_out = true;
     request.notes.deadline = now + grace::kDecision;
-    job_.report_timeout(waiting_in(call), members_.world_ranks(), late_call(request));
+    const RunningWait wait = waiting_in(call);
+    request.notes.late_operation = wait.sequence;
+    job_.report_timeout(wait, members_.world_ranks(), late_call(request));
     return Status();
   }
   return Status(ErrorCode::kTimeout,
@@ -183,12 +185,11 @@ Status Watchdog::time_out(detail::RequestState& request, TimePoint now) const {
                 waiting_.size() == 1 ? waiting_.front() : -1);
 }
 
-// The arbiter is about to say who holds it up.
-void Watchdog::withdraw_timeout(const detail::RequestState& request) {
-  // Messages have no number by which it could tell them apart.
-  if (is_point_to_point(request.call.collective)) return;
-  waiting_.clear();
-  job_.report_waiting(waiting_in(request.at_peers()));
+// The arbiter is about to say who holds it up. Messages have no number by which it could tell them
+// apart.
+void Watchdog::withdraw_timeout(const detail::RequestState& request) const {
+  const std::uint64_t operation = request.notes.late_operation;
+  if (operation != kPointToPointSequence) job_.withdraw_timeout(members_.id(), operation);
 }
 
 // Collectives are counted; messages are told apart by peer and tag.

@@ -28,7 +28,7 @@ class Watchdog {
   /// has left the job.
   Status look_at(detail::RequestState& request, TimePoint now, const std::vector<bool>& peer_left);
   /// A call has ended well after its deadline had passed (WatchNotes::timed_out).
-  void withdraw_timeout(const detail::RequestState& request);
+  void withdraw_timeout(const detail::RequestState& request) const;
   /// For whom a running call waits.
   RunningWait wait_of(detail::RequestState& request);
   /// As look_at(), for replays of captured calls.

@@ -36,6 +36,8 @@ class WatchedJob {
   /// follows.
   virtual void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
                               const std::string& call) = 0;
+  /// That operation has ended well after all.
+  virtual void withdraw_timeout(std::uint32_t communicator, std::uint64_t operation) = 0;
 };
 
 }  // namespace unisono

@@ -148,6 +148,9 @@ class ArbiterClient {
   /// names the rank at the end of all chains of waits, if it is one.
   void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
                       const std::string& call);
+  /// "That operation has ended well after all." Where all that were late say so, no decision
+  /// follows.
+  void withdraw_timeout(std::uint32_t communicator, std::uint64_t operation);
   /// A failure this rank has established itself (mismatch, abort, protocol): broadcast as it is.
   void report_failure(const FailureDecision& decision);
   /// "`suspicion`: a peer makes other calls there than this rank", whose latest `calls` are, as

@@ -88,9 +88,11 @@ void ArbiterClient::report_waiting(const RunningWait& wait) {
 void ArbiterClient::report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
                                    const std::string& call) {
   if (!connection_) return;
-  connection_->report_lasting(rendezvous::encode_wait(
-      MessageType::kTimedOut, {wait.communicator, wait.sequence, wait.waiting_for, members, call},
-      world_.size));
+  connection_->report_timeout({wait.communicator, wait.sequence, wait.waiting_for, members, call});
+}
+
+void ArbiterClient::withdraw_timeout(std::uint32_t communicator, std::uint64_t operation) {
+  if (connection_) connection_->withdraw_timeout({communicator, operation, {}, {}});
 }
 
 void ArbiterClient::report_failure(const FailureDecision& decision) {

@@ -43,6 +43,9 @@ class ArbiterConnection {
   virtual void report_lasting(std::string bytes) = 0;
   virtual void report_broken_link(Rank peer, const Status& cause) = 0;
   virtual void report_waiting(const WaitMessage& wait) = 0;
+  /// Lasting, until it is withdrawn.
+  virtual void report_timeout(const WaitMessage& wait) = 0;
+  virtual void withdraw_timeout(const WaitMessage& wait) = 0;
   virtual void say_shrink(const ShrinkMessage& message) = 0;
   /// Says goodbye. Idempotent.
   virtual void leave() = 0;

@@ -109,6 +109,14 @@ void ControlConnection::report_waiting(const WaitMessage& wait) {
   say([&] { session_.report_waiting(wait); });
 }
 
+void ControlConnection::report_timeout(const WaitMessage& wait) {
+  say([&] { session_.report_timeout(wait, Clock::now()); });
+}
+
+void ControlConnection::withdraw_timeout(const WaitMessage& wait) {
+  say([&] { session_.withdraw_timeout(wait); });
+}
+
 void ControlConnection::say_shrink(const ShrinkMessage& message) {
   say([&] { session_.say_shrink(message); });
 }

@@ -56,6 +56,8 @@ class ControlConnection final : public ArbiterConnection,
   void report_lasting(std::string bytes) override;
   void report_broken_link(Rank peer, const Status& cause) override;
   void report_waiting(const WaitMessage& wait) override;
+  void report_timeout(const WaitMessage& wait) override;
+  void withdraw_timeout(const WaitMessage& wait) override;
   void say_shrink(const ShrinkMessage& message) override;
   /// Waits until the arbiter has told the others: half a second at most, and two more where it is
   /// lost, for the next one. Where none has answered by then, and this process holds none, tells

@@ -43,6 +43,7 @@ enum class MessageType : std::uint8_t {
   kSight,         ///< rank: what it sees of a process on its host; see witnesses.h
   kProbed,        ///< rank: whether it reaches a rank over the network; see witnesses.h
   kMisses,        ///< rank: lives, and has not heard the arbiter for long
+  kEndedWell,     ///< rank: an operation that it had given up has ended well
   kRefusal = 32,  ///< arbiter: the rendezvous failed
   kWelcome,       ///< arbiter: all have arrived; the members follow
   kMembers,       ///< arbiter: a run of members

@@ -62,6 +62,18 @@ void ControlSession::report_waiting(const WaitMessage& wait) {
   report(std::move(bytes));
 }
 
+void ControlSession::report_timeout(const WaitMessage& wait, TimePoint now) {
+  std::string bytes = encode_wait(MessageType::kTimedOut, wait, size());
+  keep({.when = now, .bytes = bytes, .late = std::pair(wait.communicator, wait.sequence)});
+  report(std::move(bytes));
+}
+
+void ControlSession::withdraw_timeout(const WaitMessage& wait) {
+  const std::pair operation(wait.communicator, wait.sequence);
+  std::erase_if(reports_, [&](const Report& kept) { return kept.late == operation; });
+  report(encode_wait(MessageType::kEndedWell, wait, size()));
+}
+
 void ControlSession::say_shrink(const ShrinkMessage& message) {
   shrinks_.on_said(message);
   report(encode_shrink(message, size()));
@@ -369,6 +381,8 @@ void ControlSession::move_to(Rank standby, TimePoint now) {
   silence_.forget(holder_);
   holder_ = standby;
   heard_at_ = now;
+  refusals_ = 0;
+  known_by_ = kNever;
   silence_.on_heard(holder_, now);
   record_.on_arbiter();
   state_ = State::kOpen;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,6 +64,8 @@ class ControlSession {
   void report_lasting(std::string bytes, TimePoint now);
   void report_broken_link(Rank peer, const Status& cause, TimePoint now);
   void report_waiting(const WaitMessage& wait);
+  void report_timeout(const WaitMessage& wait, TimePoint now);
+  void withdraw_timeout(const WaitMessage& wait);
   void say_shrink(const ShrinkMessage& message);
   /// Says goodbye, to the next arbiter as well if this one ends before it has heard it. The rank
   /// has left once an arbiter says that it has told the others.
@@ -135,6 +138,7 @@ class ControlSession {
     std::string bytes;
     Rank peer = -1;  // of a broken link
     Status cause = {};
+    std::optional<std::pair<std::uint32_t, std::uint64_t>> late = {};  // communicator, operation
   };
 
   const Member& member(Rank rank) const { return members_[static_cast<std::size_t>(rank)]; }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/keep_latest.h"
 #include "rendezvous/rank_text.h"
 
 namespace unisono::rendezvous {
@@ -52,6 +53,8 @@ void FailureDecider::on_goodbye(Rank rank) {
   if (presence(rank) != Presence::kHere) return;
   presence_[static_cast<std::size_t>(rank)] = Presence::kLeft;
   waits_.erase(rank);
+  ended_well_.erase(rank);
+  forget_late(rank);
   for (const auto& [reporter, reports] : waits_) {
     if (waits_for(reporter, rank)) tell_that_peer_left(reporter, rank);
   }
@@ -72,6 +75,8 @@ void FailureDecider::bury(Rank rank) {
   awaited_.erase(rank);
   presence_[static_cast<std::size_t>(rank)] = Presence::kDead;
   waits_.erase(rank);
+  ended_well_.erase(rank);
+  forget_late(rank);
 }
 
 void FailureDecider::learn(const RejoinMessage& told) {
@@ -116,12 +121,21 @@ bool FailureDecider::waits_for(Rank rank, Rank peer) const {
 
 // A communicator's operations are entered in order: who waits in a later one has been here.
 bool FailureDecider::has_entered(Rank rank, const Operation& operation) const {
+  const auto is_behind = [&](std::uint32_t communicator, std::uint64_t sequence) {
+    return communicator == operation.first && sequence >= operation.second &&
+           sequence != kPointToPointSequence;
+  };
+  const auto ended = ended_well_.find(rank);
+  if (ended != ended_well_.end() &&
+      std::any_of(ended->second.begin(), ended->second.end(),
+                  [&](const Operation& each) { return is_behind(each.first, each.second); })) {
+    return true;
+  }
   const auto found = waits_.find(rank);
-  if (found == waits_.end()) return false;
-  return std::any_of(found->second.begin(), found->second.end(), [&](const auto& report) {
-    return report.communicator == operation.first && report.sequence >= operation.second &&
-           report.sequence != kPointToPointSequence;
-  });
+  return found != waits_.end() &&
+         std::any_of(found->second.begin(), found->second.end(), [&](const WaitMessage& report) {
+           return is_behind(report.communicator, report.sequence);
+         });
 }
 
 void FailureDecider::on_waiting(Rank rank, WaitMessage message) {
@@ -130,20 +144,28 @@ void FailureDecider::on_waiting(Rank rank, WaitMessage message) {
   for (const Rank peer : message.waiting_for) {
     if (presence(peer) == Presence::kLeft) tell_that_peer_left(rank, peer);
   }
-  if (message.waiting_for.empty() && withdraw(rank, message)) return;
   note(rank, std::move(message));
 }
 
 // Where all have done without a decision there is none: whoever held them up does not any more.
-bool FailureDecider::withdraw(Rank rank, const WaitMessage& message) {
-  const auto found = timeouts_.find({message.communicator, message.sequence});
-  if (found == timeouts_.end() || found->second.late.erase(rank) == 0) return false;
-  if (found->second.late.empty()) timeouts_.erase(found);
+void FailureDecider::on_ended_well(Rank rank, const WaitMessage& message) {
+  if (presence(rank) != Presence::kHere) return;
+  const Operation operation{message.communicator, message.sequence};
+  keep_latest(operation, kReportsMax, &ended_well_[rank]);
   const auto waits = waits_.find(rank);
-  if (waits == waits_.end()) return true;
-  forget(message, &waits->second);
-  if (waits->second.empty()) waits_.erase(waits);
-  return true;
+  if (waits != waits_.end()) {
+    forget(message, &waits->second);
+    if (waits->second.empty()) waits_.erase(waits);
+  }
+  const auto found = timeouts_.find(operation);
+  if (found == timeouts_.end()) return;
+  found->second.late.erase(rank);
+  if (found->second.late.empty()) timeouts_.erase(found);
+}
+
+void FailureDecider::forget_late(Rank rank) {
+  for (auto& [operation, timeout] : timeouts_) timeout.late.erase(rank);
+  std::erase_if(timeouts_, [](const auto& entry) { return entry.second.late.empty(); });
 }
 
 void FailureDecider::on_timed_out(Rank rank, WaitMessage message, TimePoint now) {
@@ -403,7 +425,7 @@ FailureDecision FailureDecider::judge(const Operation& operation, const Timeout&
     return decision;
   }
   std::set<Rank> arrived = timeout.arrived;
-  for (const auto& [rank, reports] : waits_) {
+  for (Rank rank = 0; rank < std::ssize(members_); ++rank) {
     if (has_entered(rank, operation)) arrived.insert(rank);
   }
   const std::set<Rank> awaited = awaited_in(operation);
@@ -442,15 +464,20 @@ void FailureDecider::add_fault(const std::set<Rank>& missing, const Operation& o
 
 // Which end is at fault nobody sees. One that does not hear the arbiter either is suspected before
 // one that does, and a rank whose links to others broke as well before one that lost this link
-// alone; else the word of who complained first stands.
+// alone; else the word of who complained first stands. Nonsense has come through the link.
 FailureDecision FailureDecider::judge(const BrokenLink& link) const {
   const std::size_t of_reporter = broken_links_of(link.reporter);
-  const bool is_deaf = deaf_.contains(link.reporter);
-  const bool is_reporter =
-      is_deaf == deaf_.contains(link.peer) ? of_reporter > broken_links_of(link.peer) : is_deaf;
+  const bool is_deaf = deaf_.contains(link.reporter), is_peer_deaf = deaf_.contains(link.peer);
+  const bool tells_deafness = is_deaf != is_peer_deaf && !is_nonsense(link.code);
+  const bool is_reporter = tells_deafness ? is_deaf : of_reporter > broken_links_of(link.peer);
   const std::string reporter = member_text(member(link.reporter));
   const std::string peer = member_text(member(link.peer));
   const bool is_corrupted = link.code == ErrorCode::kCorrupted;
+  if (tells_deafness) {
+    return {ErrorCode::kRankFailed, is_reporter ? link.reporter : link.peer, kEveryCommunicator, 0,
+            fmt::format("{} does not hear the arbiter, and the link between it and {} broke: {}",
+                        is_reporter ? reporter : peer, is_reporter ? peer : reporter, link.reason)};
+  }
   if (is_reporter) {
     return {is_corrupted ? link.code : ErrorCode::kRankFailed, link.reporter, kEveryCommunicator, 0,
             fmt::format("{} lost its links to {} ranks that are alive, to {} with: {}", reporter,

@@ -95,9 +95,10 @@ class FailureDecider {
   void on_closed(Rank rank, const std::string& how);
   /// `rank` sent what no correct rank sends.
   void on_violation(Rank rank, const std::string& what);
-  /// Of an operation whose deadline had passed: with nobody to wait for it has ended well.
   void on_waiting(Rank rank, WaitMessage message);
   void on_timed_out(Rank rank, WaitMessage message, TimePoint now);
+  /// An operation of which it had said that its deadline had passed.
+  void on_ended_well(Rank rank, const WaitMessage& message);
   /// What `rank` waits in, which it was asked for.
   void on_waits(Rank rank, WaitsMessage message, TimePoint now);
   void on_failure(FailureDecision decision);
@@ -141,8 +142,8 @@ class FailureDecider {
   /// It takes no part any more.
   void bury(Rank rank);
   void note(Rank rank, WaitMessage message);
-  /// False where the rank has not said before that its deadline had passed.
-  bool withdraw(Rank rank, const WaitMessage& message);
+  /// It is late nowhere any more.
+  void forget_late(Rank rank);
   void ask_for_waits(const std::vector<Rank>& ranks, TimePoint now);
   /// Whom all that are known to wait in the operation wait for there.
   std::set<Rank> awaited_in(const Operation& operation) const;
@@ -187,6 +188,8 @@ class FailureDecider {
   // What each rank has said, one report for each operation, the oldest first. A rank may wait in
   // several at once. Some have ended since: nobody says so.
   std::map<Rank, std::deque<WaitMessage>> waits_;
+  // What each rank has said to have ended well, the oldest first.
+  std::map<Rank, std::deque<Operation>> ended_well_;
   std::map<Rank, TimePoint> asked_;  // who was asked for its waits when
   std::set<Rank> answered_;          // and has said all since, which is in waits_
   std::map<Operation, Timeout> timeouts_;

@@ -135,6 +135,11 @@ Status ServingArbiter::take(Rank from, const Message& message, TimePoint now) {
       decider_.on_timed_out(from, std::move(wait), now);
       return {};
     }
+    case MessageType::kEndedWell: {
+      UNISONO_ASSIGN(const WaitMessage wait, decode_wait(message.body, size_));
+      decider_.on_ended_well(from, wait);
+      return {};
+    }
     case MessageType::kWaits: {
       UNISONO_ASSIGN(WaitsMessage waits, decode_waits(message.body, size_));
       decider_.on_waits(from, std::move(waits), now);
@@ -186,7 +191,8 @@ Status ServingArbiter::take(Rank from, const Message& message, TimePoint now) {
     case MessageType::kDeposed: {
       UNISONO_ASSIGN(DeposedMessage deposed, decode_deposed(message.body, size_));
       // The word of one that was cut off for a while, while this arbiter served the others, is
-      // about itself; unless most do not hear it, because what it says is lost.
+      // about itself; unless most do not hear it, because what it says is lost. Who goes on alone
+      // says so too.
       if (decider_.is_here(from) && silence_.was_stopped(now)) deposed_ = deposed;
       deposers_.insert(from);
       deaf_.insert(from);

@@ -71,7 +71,7 @@ class ServingArbiter final : private Evidence {
   /// Before what has happened, whenever its owner wakes. `suspended`: as Silence::on_wake().
   void on_turn(TimePoint now, Duration suspended = {}) {
     silence_.on_wake(now, suspended);
-    shrinks_.on_wake(now);
+    shrinks_.on_wake(now, suspended);
   }
   /// After it, and by next_due().
   void on_wake(TimePoint now);

@@ -219,8 +219,9 @@ bool ShrinkAgreements::is_pending() const {
                      [](const auto& entry) { return !entry.second.is_idle(); });
 }
 
-void ShrinkAgreements::on_wake(TimePoint now) {
-  const Duration gap = woken_ == kNever ? Duration{} : now - woken_;
+void ShrinkAgreements::on_wake(TimePoint now, Duration suspended) {
+  const Duration slept = suspensions_.since_last(suspended);
+  const Duration gap = woken_ == kNever ? Duration{} : now - woken_ + slept;
   woken_ = now;
   if (gap < 2 * kLooksEvery) return;
   for (auto& [communicator, agreement] : agreements_) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/suspended.h"
 #include "rendezvous/arbiter.h"
 #include "rendezvous/quorum.h"
 #include "rendezvous/shrink_message.h"
@@ -53,7 +54,8 @@ class ShrinkAgreements {
 
   /// Whenever the owner wakes, before what has happened. While it is stopped others cannot be
   /// heard, and may be stopped with it: they have kSuspectTime afterwards, twice at most.
-  void on_wake(TimePoint now);
+  /// `suspended`: as Silence::on_wake().
+  void on_wake(TimePoint now, Duration suspended = {});
   /// What is to be said by now, in order.
   std::vector<Outgoing> take(TimePoint now);
   /// Decisions on communicators of survivors that could not be made in time, for their members.
@@ -111,6 +113,7 @@ class ShrinkAgreements {
   std::optional<Parts> parted_;  // close()
   std::map<Rank, Status> gone_;
   std::map<std::uint32_t, Agreement> agreements_;
+  Suspensions suspensions_;
   TimePoint woken_ = kNever;
   std::vector<Outgoing> said_;
   std::vector<FailureDecision> decided_;

@@ -15,10 +15,9 @@ void Silence::on_heard(Rank rank, TimePoint now) {
 // passed since somebody spoke who was stopped as long; a longer one shows here. What the whole
 // machine slept through does not show in `now`, and others have missed this side meanwhile.
 void Silence::on_wake(TimePoint now, Duration suspended) {
-  const Duration slept = suspended - suspended_.value_or(suspended);
-  const bool was_stopped = !is_off() && now - last_wake_ + slept > limit_ / 2;
+  const Duration pause = now - last_wake_ + suspensions_.since_last(suspended);
+  const bool was_stopped = !is_off() && pause > limit_ / 2;
   last_wake_ = now;
-  suspended_ = suspended;
   if (!was_stopped) return;
   stopped_until_ = now;
   for (auto& [rank, heard] : heard_) heard = now;

@@ -5,10 +5,10 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/suspended.h"
 #include "unisono/types.h"
 
 namespace unisono::rendezvous {
@@ -59,7 +59,7 @@ class Silence {
   // Nobody is silent before: not later than the truth, so that it need not be found anew each time.
   TimePoint earliest_ = kNever;
   TimePoint last_wake_;
-  std::optional<Duration> suspended_;  // then
+  Suspensions suspensions_;
   TimePoint stopped_until_ = TimePoint::min();
   TimePoint next_beat_;
 };

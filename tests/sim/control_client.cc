@@ -22,6 +22,10 @@ void ControlClient::report_lasting(std::string bytes) {
   session_.report_lasting(std::move(bytes), now());
 }
 
+void ControlClient::report_timeout(const rendezvous::WaitMessage& wait) {
+  session_.report_timeout(wait, now());
+}
+
 void ControlClient::report_broken_link(Rank peer, const Status& cause) {
   session_.report_broken_link(peer, cause, now());
 }

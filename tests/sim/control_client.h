@@ -51,6 +51,10 @@ class ControlClient final : public rendezvous::ArbiterConnection, private rendez
   void report_waiting(const rendezvous::WaitMessage& wait) override {
     session_.report_waiting(wait);
   }
+  void report_timeout(const rendezvous::WaitMessage& wait) override;
+  void withdraw_timeout(const rendezvous::WaitMessage& wait) override {
+    session_.withdraw_timeout(wait);
+  }
   void say_shrink(const rendezvous::ShrinkMessage& message) override {
     session_.say_shrink(message);
   }

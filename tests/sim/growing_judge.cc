@@ -169,10 +169,7 @@ class GrowthJudge {
     if (!is_unharmed(blamed) || has_given_up) return true;
     if (partition_ == nullptr || network_.began() > seen.when) return false;
     const SimulatedRank& other = *job(place.job).ranks[static_cast<std::size_t>(named)];
-    // Who finds no arbiter goes by whom it waits for, which is held up as well.
-    const bool finds_none = seen.was_seeking || seen.was_alone;
-    if (seen.failure.code() == ErrorCode::kTimeout && finds_none &&
-        has_failed_in(other, seen.communicator)) {
+    if (has_gone_by_own_wait(seen) && has_failed_in(other, seen.communicator, seen.when)) {
       return true;
     }
     // What it had sent is lost with the network.
@@ -183,19 +180,33 @@ class GrowthJudge {
     return is_apart(its, blamed) || network_.ends() <= seen.when;
   }
 
-  // Whether those of its part of the job that are there for certain are no more than half.
+  // Who finds no arbiter goes by whom it waits for, which is held up as well.
+  static bool has_gone_by_own_wait(const SimulatedRank::Seen& seen) {
+    const auto is_for_that_one = [&](const RunningWait& wait) {
+      return wait.waiting_for == std::vector<Rank>{seen.failure.rank()};
+    };
+    return seen.failure.code() == ErrorCode::kTimeout && (seen.was_seeking || seen.was_alone) &&
+           std::any_of(seen.waits.begin(), seen.waits.end(), is_for_that_one);
+  }
+
+  // Whether those of its part of the job that are there for certain are no more than half. Without
+  // a partition only stops part anybody from others.
   bool may_be_of_smaller_part(const Process& its, const Process::Place& place,
                               const SimulatedRank::Seen& seen) const {
+    const bool is_parted = partition_ != nullptr && network_.began() <= seen.when;
+    bool has_stops = false;
     rendezvous::Parts parts;
     for (Rank rank = 0; rank < std::ssize(job(place.job).processes); ++rank) {
       const Process& other = process(process_of(place.job, rank));
       const bool has_closed = job(place.job).ranks[static_cast<std::size_t>(rank)]->has_closed_by(
           seen.communicator, seen.when);
-      const bool is_here = is_unharmed(other) && !has_closed &&
-                           (network_.began() > seen.when || !is_apart(its, other));
+      if (!is_parted && has_closed) continue;  // it may have left, and counts nowhere
+      has_stops = has_stops || other.is_missed || other.runs_again != TimePoint{};
+      const bool is_here =
+          is_unharmed(other) && (!is_parted || (!has_closed && !is_apart(its, other)));
       (is_here ? parts.here : parts.elsewhere).insert(rank);
     }
-    return !rendezvous::may_go_on(parts);
+    return (is_parted || has_stops) && !rendezvous::may_go_on(parts);
   }
 
   bool is_apart(const Process& one, const Process& other) const {
@@ -239,11 +250,12 @@ class GrowthJudge {
   }
   // Nor does it go on from the last communicator that it has used.
   static bool has_failed_for_good(const SimulatedRank& rank) {
-    return has_failed_in(rank, rank.lent().members().id());
+    return has_failed_in(rank, rank.lent().members().id(), kNever);
   }
-  static bool has_failed_in(const SimulatedRank& rank, std::uint32_t communicator) {
-    return std::any_of(rank.failures().begin(), rank.failures().end(),
-                       [&](const auto& seen) { return seen.communicator == communicator; });
+  static bool has_failed_in(const SimulatedRank& rank, std::uint32_t communicator, TimePoint by) {
+    return std::any_of(rank.failures().begin(), rank.failures().end(), [&](const auto& seen) {
+      return seen.communicator == communicator && seen.when <= by;
+    });
   }
 
   // Where nothing strikes while they grow, and there is time enough, all that come are taken in.

@@ -142,6 +142,9 @@ class SimulatedRank final : private WatchedJob {
                       const std::string& call) override {
     around_.arbiter.report_timeout(wait, members, call);
   }
+  void withdraw_timeout(std::uint32_t communicator, std::uint64_t operation) override {
+    around_.arbiter.withdraw_timeout(communicator, operation);
+  }
 
   const Rank rank_;
   const Surroundings around_;

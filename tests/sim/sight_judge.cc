@@ -112,7 +112,8 @@ bool SightJudge::could_see(Rank witness, const Word& word) const {
 }
 
 // Whoever may hold the arbiter ran from when the rank was silent, so that an answer came in time;
-// and it is of the listener's part, or of none.
+// and it is of the listener's part, or of none. Where losses go one way, ranks of either part may
+// hold one.
 bool SightJudge::could_ask(const Word& word) const {
   if (partition_ != nullptr && (!partition_->is_for_ever() || partition_->is_one_way)) return false;
   const TimePoint from = word.told_at - facts_.c.silence + kTold;

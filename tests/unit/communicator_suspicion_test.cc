@@ -47,6 +47,8 @@ class Arbiter final : public rendezvous::ArbiterConnection {
     }
   }
   void report_broken_link(Rank, const Status&) override {}
+  void report_timeout(const rendezvous::WaitMessage&) override {}
+  void withdraw_timeout(const rendezvous::WaitMessage&) override {}
   void report_waiting(const rendezvous::WaitMessage&) override {}
   void say_shrink(const rendezvous::ShrinkMessage&) override {}
   void leave() override {}
@@ -63,6 +65,7 @@ class QuietJob final : public WatchedJob {
   void compare_call(std::uint32_t, std::uint64_t, const CallRecord&) override {}
   void report_waiting(const RunningWait&) override {}
   void report_timeout(const RunningWait&, const std::vector<Rank>&, const std::string&) override {}
+  void withdraw_timeout(std::uint32_t, std::uint64_t) override {}
 };
 
 /// Rank 0 of three, which share no memory.

@@ -57,6 +57,9 @@ class Job final : public WatchedJob {
                     text_of(wait.waiting_for) + " of" + text_of(members));
     timed_out.push_back(call);
   }
+  void withdraw_timeout(std::uint32_t communicator, std::uint64_t operation) override {
+    asked.push_back("withdrawn" + name(communicator, operation));
+  }
 
  private:
   static std::string name(std::uint32_t communicator, std::uint64_t sequence) {
@@ -218,8 +221,18 @@ TEST_F(WatchdogTest, TellsTheArbiterOfACallThatEndsWellAfterItsDeadline) {
   EXPECT_TRUE(look_after(job_.timeout()));
   job_.asked.clear();
   EXPECT_TRUE(request_.notes.timed_out);
+  request_.is_numbered = false;  // as of a device's call, whose part on the host has ended
   watchdog_.withdraw_timeout(request_);
-  EXPECT_THAT(job_.asked, ElementsAre("waiting 1/5 for"));
+  EXPECT_THAT(job_.asked, ElementsAre("withdrawn 1/5"));
+}
+
+TEST_F(WatchdogTest, WithdrawsNoMessage) {
+  begin(Collective::kReceive);
+  waits_.ranks = {1};
+  EXPECT_TRUE(look_after(job_.timeout()));
+  job_.asked.clear();
+  watchdog_.withdraw_timeout(request_);
+  EXPECT_THAT(job_.asked, IsEmpty());
 }
 
 TEST_F(WatchdogTest, NamesTheOnlyRankThatIsWaitedFor) {

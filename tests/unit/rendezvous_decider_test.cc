@@ -81,7 +81,19 @@ TEST(FailureDecider, OfABrokenLinkTheEndThatDoesNotHearTheArbiterIsAtFault) {
     const auto said = decisions_of(decider.take(kStart + kLinkGraceTime));
     ASSERT_THAT(said, SizeIs(1));
     EXPECT_EQ(said[0].decision.failed_rank, is_deaf ? 2 : 0);
+    EXPECT_EQ(said[0].decision.message.find("does not hear the arbiter") != std::string::npos,
+              is_deaf);
   }
+}
+
+TEST(FailureDecider, WhoSendsNonsenseIsAtFaultWhateverTheOtherEndHears) {
+  FailureDecider decider(members(4));
+  decider.note_deaf({2});
+  decider.on_broken_link(2, {0, "a frame of 2^60 bytes", ErrorCode::kProtocol}, kStart);
+  const auto said = decisions_of(decider.take(kStart + kLinkGraceTime));
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].decision.failed_rank, 0);
+  EXPECT_EQ(said[0].decision.code, ErrorCode::kProtocol);
 }
 
 TEST(FailureDecider, TimeoutGathersReportsAndNamesWhoDidNotArrive) {
@@ -110,8 +122,8 @@ TEST(FailureDecider, NoTimeoutIsToldWhereAllHaveDoneMeanwhile) {
     for (const Rank rank : {0, 1, 2}) {
       decider.on_timed_out(rank, {5, 9, {3}, {0, 1, 2, 3}}, kStart);
     }
-    for (const Rank rank : {0, 1}) decider.on_waiting(rank, {5, 9, {}, {}});
-    if (all_have) decider.on_waiting(2, {5, 9, {}, {}});
+    for (const Rank rank : {0, 1}) decider.on_ended_well(rank, {5, 9, {}, {}});
+    if (all_have) decider.on_ended_well(2, {5, 9, {}, {}});
     const auto said = decisions_of(decider.take(kStart + kGatherTime));
     EXPECT_EQ(decider.next_due(), kNever);
     ASSERT_THAT(said, SizeIs(all_have ? 0 : 1));
@@ -119,6 +131,39 @@ TEST(FailureDecider, NoTimeoutIsToldWhereAllHaveDoneMeanwhile) {
     EXPECT_THAT(said[0].decision.message,
                 AllOf(HasSubstr("rank 3 had not arrived"), HasSubstr("ranks 0, 1 and 2 had")));
   }
+}
+
+TEST(FailureDecider, WhoHasEndedACallHasNotFailedToArriveInIt) {
+  FailureDecider decider(members(3));
+  decider.on_timed_out(1, {5, 9, {0}, {0, 1, 2}}, kStart);
+  decider.on_ended_well(1, {5, 9, {}, {}});
+  EXPECT_THAT(decisions_of(decider.take(kStart + kGatherTime)), IsEmpty());
+  const TimePoint later = kStart + 2 * kGatherTime;
+  decider.on_timed_out(2, {5, 9, {0, 1}, {0, 1, 2}}, later);
+  static_cast<void>(decider.take(later));
+  decider.on_waits(1, {{}, true}, later);
+  const auto said = decisions_of(decider.take(later + kGatherTime));
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].decision.failed_rank, 0);
+  EXPECT_THAT(said[0].decision.message, HasSubstr("rank 0 had not arrived, ranks 1 and 2 had"));
+}
+
+// A receive from any rank names nobody, and is another call than the send that is late.
+TEST(FailureDecider, WhoWaitsForNobodyHasNotEnded) {
+  for (const std::uint64_t operation : {kPointToPointSequence, std::uint64_t{7}}) {
+    FailureDecider decider(members(4));
+    decider.on_timed_out(0, {1, operation, {2}, {0, 1, 2, 3}, "send to rank 2"}, kStart);
+    decider.on_waiting(0, {1, operation, {}, {}});
+    EXPECT_THAT(decisions_of(decider.take(kStart + kGatherTime)), SizeIs(1));
+  }
+}
+
+TEST(FailureDecider, OfADeadlineOfOneThatHasLeftNothingIsTold) {
+  FailureDecider decider(members(4));
+  decider.on_timed_out(0, {1, 7, {2}, {0, 1, 2, 3}}, kStart);
+  decider.on_goodbye(0);
+  EXPECT_THAT(decisions_of(decider.take(kStart + kGatherTime)), IsEmpty());
+  EXPECT_EQ(decider.next_due(), kNever);
 }
 
 // Rank 1 has arrived and done, and says so when it is asked; rank 2 has yet to hear it.

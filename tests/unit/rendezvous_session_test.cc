@@ -1,6 +1,7 @@
 // What a rank makes of what the arbiter says or does not say, by the state machine alone.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ using testing::Contains;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
 
 struct RankLines final : ControlLinks {
   void send(std::string bytes) override {
@@ -61,6 +64,24 @@ void seek_for(ControlSession* session, Duration time, TimePoint* now, DialOutcom
   }
 }
 
+// The next one would say of a call that has ended well who holds it up.
+TEST(ControlSession, TellsTheNextArbiterOfADeadlineThatWasNotWithdrawn) {
+  for (const bool is_withdrawn : {false, true}) {
+    const std::vector<Member> members = members_apart(6);
+    RankLines lines;
+    ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+    session.report_timeout({3, 4, {1}, {1, 5}}, kMetAt);
+    session.report_timeout({3, 9, {1}, {1, 5}}, kMetAt);
+    if (is_withdrawn) session.withdraw_timeout({3, 4, {}, {}});
+    session.on_closed(kMetAt);
+    ASSERT_THAT(lines.dialled, ElementsAre(1));
+    lines.said.clear();
+    session.on_dialled(DialOutcome::kSeated, kMetAt);
+    EXPECT_EQ(std::count(lines.said.begin(), lines.said.end(), MessageType::kTimedOut),
+              is_withdrawn ? 1 : 2);
+  }
+}
+
 // Three refusals in a row say that the link to the arbiter is broken.
 TEST(ControlSession, IsCutOffByStandbysThatHearTheArbiter) {
   const std::vector<Member> members = members_apart(6);
@@ -80,7 +101,7 @@ TEST(ControlSession, AsksTheNextStandbyWhereOneDoesNotFindOutWhetherItHearsTheAr
   ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
   TimePoint now = kMetAt;
   seek_for(&session, 2 * kSilence, &now, DialOutcome::kUnknown);
-  EXPECT_THAT(lines.dialled, Each(1));
+  EXPECT_THAT(lines.dialled, AllOf(Not(IsEmpty()), Each(1)));
   EXPECT_FALSE(session.is_lost());
   lines.dialled.clear();
   seek_for(&session, std::chrono::seconds(2), &now, DialOutcome::kUnknown);

@@ -33,6 +33,8 @@ class SaidWords final : public ArbiterConnection {
   void report_lasting(std::string) override {}
   void report_broken_link(Rank, const Status&) override {}
   void report_waiting(const WaitMessage&) override {}
+  void report_timeout(const WaitMessage&) override {}
+  void withdraw_timeout(const WaitMessage&) override {}
   void say_shrink(const ShrinkMessage& message) override { words.push_back(message); }
   void leave() override {}
 
