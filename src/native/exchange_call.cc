@@ -282,10 +282,10 @@ bool ExchangeCall::take_own() {
 // Where this rank would only wait. Pieces of later rounds only where it goes past the caches, as
 // the others mostly do then: else it would catch up with those that write for it, and what has just
 // been written to a cache comes from there more slowly than what has left it (gather of 4 MiB
-// 165 us, not 99; two cores of an EPYC). Nor before it knows where the others' blocks lie: who
-// writes for it may wait for that.
+// 165 us, not 99; two cores of an EPYC). Before it has looked who has come no more than those can
+// write without its taking any.
 bool ExchangeCall::take_own_early() {
-  const bool may_run_ahead = streams() && accepted_all();
+  const bool may_run_ahead = streams() && (accepted_all() || own_taken_ < shm::kWindowSlots);
   return (own_taken_ <= round_ || may_run_ahead) && take_own();
 }
 
