@@ -3,13 +3,13 @@
 // thread.
 #pragma once
 
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "base/number_text.h"
 #include "base/result.h"
 
 namespace unisono::config {
@@ -19,8 +19,7 @@ Status invalid(std::string_view accepted);
 template <typename Integer>
 Status parse_integer(std::string_view text, Integer low, Integer high, Integer* out) {
   Integer value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
+  if (!read_number(text, &value) || value < low || value > high) {
     return invalid("a whole number from " + std::to_string(low) + " to " + std::to_string(high));
   }
   *out = value;

@@ -52,9 +52,7 @@ FailureDecider::FailureDecider(std::vector<Member> members, std::chrono::millise
 void FailureDecider::on_goodbye(Rank rank) {
   if (presence(rank) != Presence::kHere) return;
   presence_[static_cast<std::size_t>(rank)] = Presence::kLeft;
-  waits_.erase(rank);
-  ended_well_.erase(rank);
-  forget_late(rank);
+  forget_words(rank);
   for (const auto& [reporter, reports] : waits_) {
     if (waits_for(reporter, rank)) tell_that_peer_left(reporter, rank);
   }
@@ -74,9 +72,7 @@ void FailureDecider::condemn(Rank rank, const std::string& why) {
 void FailureDecider::bury(Rank rank) {
   awaited_.erase(rank);
   presence_[static_cast<std::size_t>(rank)] = Presence::kDead;
-  waits_.erase(rank);
-  ended_well_.erase(rank);
-  forget_late(rank);
+  forget_words(rank);
 }
 
 void FailureDecider::learn(const RejoinMessage& told) {
@@ -163,7 +159,9 @@ void FailureDecider::on_ended_well(Rank rank, const WaitMessage& message) {
   if (found->second.late.empty()) timeouts_.erase(found);
 }
 
-void FailureDecider::forget_late(Rank rank) {
+void FailureDecider::forget_words(Rank rank) {
+  waits_.erase(rank);
+  ended_well_.erase(rank);
   for (auto& [operation, timeout] : timeouts_) timeout.late.erase(rank);
   std::erase_if(timeouts_, [](const auto& entry) { return entry.second.late.empty(); });
 }
@@ -172,14 +170,12 @@ void FailureDecider::on_timed_out(Rank rank, WaitMessage message, TimePoint now)
   if (presence(rank) != Presence::kHere) return;
   const Operation operation{message.communicator, message.sequence};
   if (timeouts_.size() < kTimeoutsMax || timeouts_.count(operation) > 0) {
-    const auto entry =
-        timeouts_
-            .try_emplace(operation, Timeout{now + kGatherTime, rank, message.call, {}, {}, {}, {}})
-            .first;
-    entry->second.arrived.insert(rank);
-    entry->second.late.insert(rank);
-    entry->second.members.insert(message.members.begin(), message.members.end());
-    entry->second.awaited.insert(message.waiting_for.begin(), message.waiting_for.end());
+    const Timeout first{.due = now + kGatherTime, .reporter = rank, .call = message.call};
+    Timeout& timeout = timeouts_.try_emplace(operation, first).first->second;
+    timeout.arrived.insert(rank);
+    timeout.late.insert(rank);
+    timeout.members.insert(message.members.begin(), message.members.end());
+    timeout.awaited.insert(message.waiting_for.begin(), message.waiting_for.end());
   }
   note(rank, std::move(message));
   const std::set<Rank> awaited = awaited_in(operation);

@@ -126,10 +126,10 @@ class FailureDecider {
     TimePoint due;
     Rank reporter;     // the first
     std::string call;  // its, for people
-    std::set<Rank> members;
-    std::set<Rank> awaited;  // by those whose deadline passed
-    std::set<Rank> arrived;  // these
-    std::set<Rank> late;     // of these, who waits yet
+    std::set<Rank> members = {};
+    std::set<Rank> awaited = {};  // by those whose deadline passed
+    std::set<Rank> arrived = {};  // these
+    std::set<Rank> late = {};     // of these, who waits yet
   };
   struct BrokenLink {
     TimePoint earliest, due;
@@ -142,8 +142,8 @@ class FailureDecider {
   /// It takes no part any more.
   void bury(Rank rank);
   void note(Rank rank, WaitMessage message);
-  /// It is late nowhere any more.
-  void forget_late(Rank rank);
+  /// What it has said counts no more, once it takes no part.
+  void forget_words(Rank rank);
   void ask_for_waits(const std::vector<Rank>& ranks, TimePoint now);
   /// Whom all that are known to wait in the operation wait for there.
   std::set<Rank> awaited_in(const Operation& operation) const;

@@ -169,7 +169,9 @@ class GrowthJudge {
     if (!is_unharmed(blamed) || has_given_up) return true;
     if (partition_ == nullptr || network_.began() > seen.when) return false;
     const SimulatedRank& other = *job(place.job).ranks[static_cast<std::size_t>(named)];
-    if (has_gone_by_own_wait(seen) && has_failed_in(other, seen.communicator, seen.when)) {
+    // Who finds no arbiter goes by whom it waits for, which is held up as well.
+    if (seen.is_own_timeout() && seen.waited_for_named() &&
+        has_failed_in(other, seen.communicator, seen.when)) {
       return true;
     }
     // What it had sent is lost with the network.
@@ -178,15 +180,6 @@ class GrowthJudge {
     }
     // Who hears both parts, as the network is back, has the word of the one or of the other.
     return is_apart(its, blamed) || network_.ends() <= seen.when;
-  }
-
-  // Who finds no arbiter goes by whom it waits for, which is held up as well.
-  static bool has_gone_by_own_wait(const SimulatedRank::Seen& seen) {
-    const auto is_for_that_one = [&](const RunningWait& wait) {
-      return wait.waiting_for == std::vector<Rank>{seen.failure.rank()};
-    };
-    return seen.failure.code() == ErrorCode::kTimeout && (seen.was_seeking || seen.was_alone) &&
-           std::any_of(seen.waits.begin(), seen.waits.end(), is_for_that_one);
   }
 
   // Whether those of its part of the job that are there for certain are no more than half. Without

@@ -80,9 +80,6 @@ class JobJudge {
   bool has_ended_part(Rank rank, TimePoint when) const;
   bool is_departure_true(const Seat& its, const Seen& seen) const;
   bool is_timeout_true(const Seat& its, const Seen& seen) const;
-  bool is_own_timeout(const Seen& seen) const {
-    return (seen.was_alone || seen.was_seeking) && seen.failure.code() == ErrorCode::kTimeout;
-  }
   bool is_own_timeout_true(const Seat& its, const Seen& seen) const;
   bool may_have_lost_arbiter(const Seat& its, TimePoint when) const;
   bool is_held_up(Rank rank, const Seen& seen) const;
@@ -192,12 +189,8 @@ bool JobJudge::is_timeout_true(const Seat& its, const Seen& seen) const {
 
 // Who finds no arbiter goes by what it knows: for whom it waits, and not for whom that one does.
 bool JobJudge::is_own_timeout_true(const Seat& its, const Seen& seen) const {
-  if (!is_own_timeout(seen) || !may_have_lost_arbiter(its, seen.when)) return false;
-  const Rank named = seen.failure.rank();
-  const bool is_the_one = std::any_of(
-      seen.waits.begin(), seen.waits.end(),
-      [&](const RunningWait& wait) { return wait.waiting_for == std::vector<Rank>{named}; });
-  return is_the_one && is_held_up(named, seen);
+  return seen.is_own_timeout() && may_have_lost_arbiter(its, seen.when) &&
+         seen.waited_for_named() && is_held_up(seen.failure.rank(), seen);
 }
 
 bool JobJudge::may_have_lost_arbiter(const Seat& its, TimePoint when) const {
@@ -281,7 +274,7 @@ bool JobJudge::may_be_told_else(const Seat& its, const Seen& seen) const {
   // Where the standbys of a part are elsewhere or have left, each goes by its own deadline.
   const bool was_left_alone = partition_ != nullptr && seen.failure.code() == ErrorCode::kTimeout;
   if (was_left_alone || !may_have_arbiter(rank, facts_.began)) return true;
-  if (is_own_timeout(seen)) return true;
+  if (seen.is_own_timeout()) return true;
   // Who has nobody left to ask says that it was the other end.
   const bool links_broke = has_fault([](const Fault& f) {
     return f.kind == Fault::Kind::kCut || f.kind == Fault::Kind::kIsolate;

@@ -5,6 +5,7 @@
 // Thread rule: one thread.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -77,6 +78,17 @@ class SimulatedRank final : private WatchedJob {
     std::vector<Rank> members;
     std::vector<RunningWait> waits;  ///< of its calls that ran then; of a kTimeout alone
     bool waited_for_any;             ///< one of them for whichever rank sends
+
+    /// It found no arbiter when its deadline passed.
+    bool is_own_timeout() const {
+      return (was_alone || was_seeking) && failure.code() == ErrorCode::kTimeout;
+    }
+    /// One of its calls waited for the rank that it names, and for no other.
+    bool waited_for_named() const {
+      return std::any_of(waits.begin(), waits.end(), [this](const RunningWait& wait) {
+        return wait.waiting_for == std::vector<Rank>{failure.rank()};
+      });
+    }
   };
   /// In the order in which they were made.
   const std::vector<Seen>& failures() const { return failures_; }
