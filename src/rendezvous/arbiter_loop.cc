@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
+#include <vector>
 
 #include "base/errno_text.h"
 #include "base/log.h"
@@ -14,8 +16,9 @@
 namespace unisono::rendezvous {
 namespace {
 
-// More than there can be strangers, so that what they have said is read before one is judged.
-constexpr int kEventsPerWait = 4 * static_cast<int>(kStrangersMax);
+// Of strangers and listeners, beside one for each rank: what they have said is read before one is
+// judged.
+constexpr std::size_t kOtherEvents = 4 * kStrangersMax;
 // Then those that are in have their turn again.
 constexpr int kAcceptsPerTurn = 16;
 // How long the reason of a failed rendezvous, or a standby's farewell, waits for ranks that have
@@ -78,10 +81,12 @@ void ArbiterLoop::begin_serving(const std::vector<Member>& members) {
 }
 
 void ArbiterLoop::run() {
+  const std::size_t ranks =
+      std::max(static_cast<std::size_t>(options_.size), options_.members.size());
+  std::vector<epoll_event> events(kOtherEvents + ranks);
   while (phase_ != Phase::kDone) {
-    epoll_event events[kEventsPerWait];
-    const int count =
-        ::epoll_wait(epoll_.get(), events, kEventsPerWait, timeout_ms(next_due(), Clock::now()));
+    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                                   timeout_ms(next_due(), Clock::now()));
     const bool broken = count < 0 && errno != EINTR;
     now_ = Clock::now();
     if (broken) {
@@ -91,10 +96,13 @@ void ArbiterLoop::run() {
     }
     if (arbiter_) arbiter_->on_turn(now_, time_suspended());
     // What has been said counts when a newcomer needs a place.
-    for (int i = 0; i < count && phase_ != Phase::kDone; ++i) on_connection(events[i].data.fd);
+    const std::span ready(events.data(), static_cast<std::size_t>(std::max(count, 0)));
+    for (const epoll_event& event : ready) {
+      if (phase_ != Phase::kDone) on_connection(event.data.fd);
+    }
     if (phase_ == Phase::kDone) break;  // nobody is taken in any more
-    for (int i = 0; i < count; ++i) {
-      if (const Listener* listener = listener_at(events[i].data.fd)) accept_from(*listener);
+    for (const epoll_event& event : ready) {
+      if (const Listener* listener = listener_at(event.data.fd)) accept_from(*listener);
     }
     on_timers();
     settle();
@@ -163,9 +171,8 @@ void ArbiterLoop::accept_from(const Listener& listener) {
 void ArbiterLoop::seat(Strangers::Arrival arrival) {
   const int fd = arrival.stream.fd();
   const Rank rank = arrival.join.member.rank;
-  const auto earlier = find_seat(rank);
   // A rank that lost its connection and came back may be seen before the loss is.
-  if (earlier != seats_.end()) read_seat(earlier->first);
+  if (rendezvous_.has_arrived(rank)) read_seat(find_seat(rank));
   if (phase_ == Phase::kEnding) {
     // A rank that knows looks for the next job.
     if (told_.insert(rank).second) arrival.stream.queue(refusal_);
@@ -227,9 +234,10 @@ void ArbiterLoop::turn_away_newcomers(bool awaits_more) {
   }
 }
 
-ArbiterLoop::Seats::iterator ArbiterLoop::find_seat(Rank rank) {
-  return std::find_if(seats_.begin(), seats_.end(),
-                      [&](const auto& seat) { return seat.second.rank == rank; });
+int ArbiterLoop::find_seat(Rank rank) const {
+  const auto found = std::find_if(seats_.begin(), seats_.end(),
+                                  [&](const auto& seat) { return seat.second.rank == rank; });
+  return found == seats_.end() ? -1 : found->first;
 }
 
 // Reading may end seats.

@@ -88,7 +88,7 @@ class ArbiterLoop final : private ArbiterLinks {
   void seat(Strangers::Arrival arrival);
   void seat_again(Strangers::Arrival arrival);
   void turn_away_newcomers(bool awaits_more);
-  Seats::iterator find_seat(Rank rank);
+  int find_seat(Rank rank) const;
   void read_all_seats();
   void read_seat(int fd);
   void hear_from(int fd, bool open);

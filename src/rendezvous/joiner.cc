@@ -7,12 +7,14 @@
 #include <variant>
 
 #include "base/grace_periods.h"
+#include "base/log.h"
 #include "base/network.h"
 #include "base/same_user.h"
 #include "rendezvous/arbiter_server.h"
 #include "rendezvous/contact.h"
 #include "rendezvous/introduction.h"
 #include "rendezvous/rank_text.h"
+#include "rendezvous/silence.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous/store_access.h"
 #include "rendezvous/unique_id.h"
@@ -314,7 +316,13 @@ Result<Joined> host(const RendezvousPoint& point, const Applicant& self, TimePoi
                          started,
                          deadline,
                          std::move(*listeners)};
-  options.silence = point.silence;
+  options.silence = silence_limit(point.silence, self.size);
+  if (options.silence > point.silence) {
+    log::info(fmt::format(
+        "rank 0: of {} ranks one is silent after {}, not after {} (UNISONO_SILENCE), lest "
+        "their beats keep the arbiter busy",
+        self.size, duration_text(options.silence), duration_text(point.silence)));
+  }
   options.comes_once = point.comes_once;
   auto joined = converse_as_host(std::move(options), self, deadline);
   // After a failure late ranks must still find the way to its reason.

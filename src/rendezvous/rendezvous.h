@@ -30,6 +30,9 @@ class Rendezvous {
   /// When lost() may change; kNever while nobody is away.
   TimePoint next_due() const;
   bool complete() const { return arrived_ == size_; }
+  bool has_arrived(Rank rank) const {
+    return rank >= 0 && rank < size_ && seats_[static_cast<std::size_t>(rank)];
+  }
   /// The ranks that have not arrived, as an error.
   Status overdue(TimePoint now) const;
   /// By rank; only when complete.

@@ -3,11 +3,36 @@
 #include <algorithm>
 
 namespace unisono::rendezvous {
+namespace {
+
+constexpr int kBeatsPerLimit = 6;
+
+}  // namespace
+
+std::chrono::milliseconds silence_limit(std::chrono::milliseconds setting, int ranks) {
+  if (setting.count() == 0) return setting;
+  const std::int64_t beats = std::int64_t{kBeatsPerLimit} * ranks;
+  return std::max(setting, std::chrono::milliseconds(beats * 1000 / kBeatsPerSecondMax));
+}
+
+Duration Silence::beat() const { return limit_ / kBeatsPerLimit; }
 
 void Silence::on_heard(Rank rank, TimePoint now) {
   if (is_off()) return;
-  heard_[rank] = now;
-  earliest_ = std::min(earliest_, now + limit_);
+  const auto [entry, is_new] = heard_.try_emplace(rank, order_.end());
+  if (is_new) {
+    entry->second = order_.insert(order_.end(), {rank, now});
+  } else {
+    entry->second->at = now;
+    order_.splice(order_.end(), order_, entry->second);
+  }
+}
+
+void Silence::forget(Rank rank) {
+  const auto entry = heard_.find(rank);
+  if (entry == heard_.end()) return;
+  order_.erase(entry->second);
+  heard_.erase(entry);
 }
 
 // Beats are a sixth of the limit apart, so that one that is lost may be sent again for long, and an
@@ -20,20 +45,20 @@ void Silence::on_wake(TimePoint now, Duration suspended) {
   last_wake_ = now;
   if (!was_stopped) return;
   stopped_until_ = now;
-  for (auto& [rank, heard] : heard_) heard = now;
+  for (Heard& heard : order_) heard.at = now;
 }
 
 bool Silence::was_stopped(TimePoint now) const { return stopped_within(limit_, now); }
 
 bool Silence::hears(Rank rank, TimePoint now) const {
   const auto heard = heard_.find(rank);
-  return heard != heard_.end() && now - heard->second <= limit_ / 2 && !was_stopped(now);
+  return heard != heard_.end() && now - heard->second->at <= limit_ / 2 && !was_stopped(now);
 }
 
 bool Silence::misses(Rank rank, TimePoint now) const {
   if (is_off() || was_stopped(now)) return false;
   const auto heard = heard_.find(rank);
-  return heard == heard_.end() || now - heard->second > limit_ * 2 / 3;
+  return heard == heard_.end() || now - heard->second->at > limit_ * 2 / 3;
 }
 
 bool Silence::take_beat(TimePoint now) {
@@ -44,28 +69,27 @@ bool Silence::take_beat(TimePoint now) {
 
 std::vector<Rank> Silence::overdue(TimePoint now) const {
   std::vector<Rank> ranks;
-  for (const auto& [rank, heard] : heard_) {
-    if (now - heard > limit_ / 2) ranks.push_back(rank);
+  for (const Heard& heard : order_) {
+    if (now - heard.at <= limit_ / 2) break;
+    ranks.push_back(heard.rank);
   }
+  std::sort(ranks.begin(), ranks.end());
   return ranks;
 }
 
 std::vector<Rank> Silence::take_silent(TimePoint now) {
   std::vector<Rank> silent;
-  if (now < earliest_) return silent;
-  earliest_ = kNever;
-  std::erase_if(heard_, [&](const auto& entry) {
-    const bool is_silent = now - entry.second >= limit_;
-    if (is_silent) {
-      silent.push_back(entry.first);
-    } else {
-      earliest_ = std::min(earliest_, entry.second + limit_);
-    }
-    return is_silent;
-  });
+  while (!order_.empty() && now - order_.front().at >= limit_) {
+    silent.push_back(order_.front().rank);
+    forget(silent.back());
+  }
+  std::sort(silent.begin(), silent.end());
   return silent;
 }
 
-TimePoint Silence::next_due() const { return is_off() ? kNever : std::min(next_beat_, earliest_); }
+TimePoint Silence::next_due() const {
+  if (is_off()) return kNever;
+  return order_.empty() ? next_beat_ : std::min(next_beat_, order_.front().at + limit_);
+}
 
 }  // namespace unisono::rendezvous

@@ -4,7 +4,8 @@
 // of its own; the owner calls on_wake() whenever it wakes, by next_due() at the latest.
 #pragma once
 
-#include <map>
+#include <list>
+#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
@@ -13,20 +14,28 @@
 
 namespace unisono::rendezvous {
 
+/// Beats that one arbiter hears and says in a second at most: a quarter of a core
+/// (docs/rendezvous.md).
+inline constexpr int kBeatsPerSecondMax = 16'384;
+
+/// For how long one of `ranks` has to say nothing to be silent: `setting`
+/// (RendezvousPoint::silence), or longer in a job whose beats would be more than
+/// kBeatsPerSecondMax.
+std::chrono::milliseconds silence_limit(std::chrono::milliseconds setting, int ranks);
+
 class Silence {
  public:
   /// `limit` 0: nobody is ever silent, and no beat is due.
   Silence(std::chrono::milliseconds limit, TimePoint now)
       : limit_(limit), last_wake_(now), next_beat_(now + beat()) {}
+  Silence(const Silence&) = delete;
+  Silence& operator=(const Silence&) = delete;
 
   std::chrono::milliseconds limit() const { return limit_; }
   /// Listens for `rank` from now on, as if it had just spoken.
   void on_heard(Rank rank, TimePoint now);
-  void forget(Rank rank) {
-    heard_.erase(rank);
-    if (heard_.empty()) earliest_ = kNever;
-  }
-  bool listens_for(Rank rank) const { return heard_.count(rank) > 0; }
+  void forget(Rank rank);
+  bool listens_for(Rank rank) const { return heard_.contains(rank); }
   bool is_off() const { return limit_.count() == 0; }
   /// It spoke lately, and this side was run since.
   bool hears(Rank rank, TimePoint now) const;
@@ -42,22 +51,27 @@ class Silence {
   bool reads_old_words(TimePoint now) const { return stopped_within(beat(), now); }
   /// True once a beat.
   bool take_beat(TimePoint now);
-  /// Those that should have spoken since, and may be silent soon.
+  /// Those that should have spoken since, and may be silent soon; ascending.
   std::vector<Rank> overdue(TimePoint now) const;
-  /// Those that are silent; they are forgotten.
+  /// Those that are silent, ascending; they are forgotten.
   std::vector<Rank> take_silent(TimePoint now);
   TimePoint next_due() const;
 
  private:
-  Duration beat() const { return limit_ / 6; }
+  struct Heard {
+    Rank rank;
+    TimePoint at;
+  };
+
+  Duration beat() const;
   bool stopped_within(Duration time, TimePoint now) const {
     return stopped_until_ > TimePoint::min() && now - stopped_until_ < time;
   }
 
   const std::chrono::milliseconds limit_;
-  std::map<Rank, TimePoint> heard_;
-  // Nobody is silent before: not later than the truth, so that it need not be found anew each time.
-  TimePoint earliest_ = kNever;
+  // Who has not spoken for longest comes first, so that only those who are late are looked at.
+  std::list<Heard> order_;
+  std::unordered_map<Rank, std::list<Heard>::iterator> heard_;
   TimePoint last_wake_;
   Suspensions suspensions_;
   TimePoint stopped_until_ = TimePoint::min();
