@@ -187,16 +187,59 @@ void ring_push_and_take(benchmark::State& state) {
 }
 BENCHMARK(ring_push_and_take)->Arg(4)->Arg(64)->Arg(4096)->Arg(65536);
 
+/// The rings of rank 0 alone, as many as there are peers each way.
+class RingsOfRankZero {
+ public:
+  explicit RingsOfRankZero(int size) : size_(size), memory_(2 * kRingBytes * size) {
+    std::vector<Rank> peers;
+    for (Rank peer = 1; peer < size; ++peer) peers.push_back(peer);
+    const auto open = [this](Rank from, Rank to) -> Result<shm::RingMemory> {
+      return shm::RingMemory{ring(from, to), kRingBytes};
+    };
+    auto made = shm::ShmTransport::make(0, std::move(peers), open);
+    if (!made) std::abort();
+    transport = std::move(*made);
+    for (Rank peer = 1; peer < size; ++peer) transport->endpoint(peer);
+  }
+  std::byte* ring(Rank from, Rank to) const {
+    return memory_.base() + kRingBytes * (from == 0 ? to : size_ + from);
+  }
+
+ private:
+  int size_;
+  SharedMemory memory_;
+
+ public:
+  std::unique_ptr<Transport> transport;
+};
+
 void poll_idle_rings(benchmark::State& state) {
   const int size = static_cast<int>(state.range(0));
-  const SharedMemory memory(static_cast<std::size_t>(size) * size * kRingBytes);
-  const std::unique_ptr<Transport> transport = make_rank(0, size, memory.base());
-  for (Rank peer = 1; peer < size; ++peer) transport->endpoint(peer);
+  const RingsOfRankZero rings(size);
   CountingSink sink(false);
-  for (auto _ : state) benchmark::DoNotOptimize(transport->poll(sink));
+  for (auto _ : state) benchmark::DoNotOptimize(rings.transport->poll(sink));
   state.counters["rings"] = size - 1;
 }
-BENCHMARK(poll_idle_rings)->Arg(2)->Arg(8)->Arg(16);
+BENCHMARK(poll_idle_rings)->Arg(2)->Arg(8)->Arg(16)->Arg(64)->Arg(192);
+
+/// A frame of one peer that sends all the time is taken while all others are silent.
+void take_among_idle_rings(benchmark::State& state) {
+  const int size = static_cast<int>(state.range(0));
+  const RingsOfRankZero rings(size);
+  const Rank busy = size / 2 + 1 < size ? size / 2 + 1 : size - 1;
+  const auto geometry = shm::RingGeometry::of({rings.ring(busy, 0), kRingBytes});
+  shm::RingSender sender(*geometry);
+  CountingSink sink(false);
+  const std::vector<std::byte> payload(4);
+  for (auto _ : state) {
+    sender.push(header_for(4), payload);
+    for (const std::uint64_t before = sink.frames; sink.frames == before;) {
+      rings.transport->poll(sink);
+    }
+  }
+  state.counters["rings"] = size - 1;
+}
+BENCHMARK(take_among_idle_rings)->Arg(2)->Arg(16)->Arg(64)->Arg(192);
 
 }  // namespace
 }  // namespace unisono

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "tests/transport/plain_ring.h"
 #include "transports/shm/shm_transport.h"
@@ -462,6 +464,68 @@ TEST(ShmTransport, TellsARankThatOnlyReceivedThatItsPeerLeft) {
   EXPECT_TRUE((*stayer)->poll(recorder));
   ASSERT_TRUE(recorder.closed_cause(0).has_value());
   EXPECT_TRUE(recorder.closed_cause(0)->ok());
+}
+
+// Rank 0 of a host with so many others that it does not look at all of them each time.
+class ManyPeers {
+ public:
+  static constexpr Rank kPeers = 3 * kLinksPerTurn + 1;
+
+  ManyPeers() {
+    std::vector<Rank> peers;
+    for (Rank peer = 1; peer <= kPeers; ++peer) peers.push_back(peer);
+    for (Rank rank = 0; rank <= kPeers; ++rank)
+      rings_.push_back(std::make_unique<Memory>(kRingBytesMin));
+    auto made = ShmTransport::make(
+        0, std::move(peers),
+        [this](Rank from, Rank) -> Result<RingMemory> { return rings_[from]->ring(); });
+    transport_ = std::move(*made);
+    for (Rank peer = 1; peer <= kPeers; ++peer) {
+      senders_.push_back(std::make_unique<RingSender>(*RingGeometry::of(rings_[peer]->ring())));
+    }
+  }
+  void send(Rank peer, std::uint64_t sequence) {
+    const Frame frame = make_frame(sequence, 0);
+    ASSERT_EQ(senders_[peer - 1]->push(frame.header, frame.payload), Pushed::kWhole);
+  }
+
+  bool poll() { return transport_->poll(recorder); }
+
+  Recorder recorder;
+
+ private:
+  std::vector<std::unique_ptr<Memory>> rings_;
+  std::vector<std::unique_ptr<RingSender>> senders_;
+  std::unique_ptr<Transport> transport_;
+};
+
+TEST(ShmTransport, HearsAnyOfManyPeersInOnePollWhereNothingElseMoves) {
+  ManyPeers host;
+  std::vector<std::uint64_t> sent(ManyPeers::kPeers + 1);
+  for (Rank step = 0; step < 2 * ManyPeers::kPeers; ++step) {
+    const Rank peer = 1 + step * 7 % ManyPeers::kPeers;
+    host.send(peer, sent[peer]++);
+    EXPECT_TRUE(host.poll());
+    ASSERT_EQ(host.recorder.count(peer), sent[peer]) << peer;
+    EXPECT_FALSE(host.poll()) << "nothing is left";
+  }
+}
+
+TEST(ShmTransport, HearsEachOfManyPeersBesideSomeThatAlwaysSend) {
+  ManyPeers host;
+  std::uint64_t busy = 0, sent = 0;
+  for (Rank silent = 3; silent <= ManyPeers::kPeers; ++silent) {
+    host.send(silent, 0);
+    int polls = 0;
+    for (; host.recorder.count(silent) == 0 && polls < 100; ++polls) {
+      for (const Rank peer : {1, 2}) host.send(peer, sent);
+      ++sent;
+      host.poll();
+      busy += host.recorder.count(1) == sent && host.recorder.count(2) == sent ? 1 : 0;
+    }
+    EXPECT_LE(polls, 4) << silent;
+  }
+  EXPECT_GE(busy + 8, sent) << "and these, once they are known, each time";
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The links of one rank to the others of its host. Owned by the rank's engine, on its thread.
 #include "transports/shm/shm_transport.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -230,11 +231,44 @@ Endpoint& ShmTransport::endpoint(Rank peer) {
   return link;
 }
 
+// A ring that is idle costs one load of its next header line: no doorbell is needed to notice a
+// peer that starts to use its ring. Where nothing moves all links have been looked at.
 bool ShmTransport::poll(FrameSink& sink) {
   bool moved = false;
-  // A ring that is idle costs one load of its next header line: no doorbell is needed to notice a
-  // peer that starts to use its ring.
-  for (Link& link : links_) moved |= link.poll(sink);
+  if (links_.size() <= kLinksPerTurn) {
+    for (Link& link : links_) moved |= link.poll(sink);
+    return moved;
+  }
+  for (std::size_t seen = 0; seen < links_.size() && !moved; seen += kLinksPerTurn) {
+    moved = poll_busy(sink);
+    moved |= poll_next(sink);
+  }
+  return moved;
+}
+
+bool ShmTransport::poll_busy(FrameSink& sink) {
+  bool moved = false;
+  for (auto link = busy_.begin(); link != busy_.end(); ++link) {
+    if (!links_[*link].poll(sink)) continue;
+    std::rotate(busy_.begin(), link, link + 1);
+    moved = true;
+  }
+  return moved;
+}
+
+bool ShmTransport::poll_next(FrameSink& sink) {
+  const std::size_t end = std::min(next_ + kLinksPerTurn, links_.size());
+  bool moved = false;
+  for (std::size_t i = next_; i < end; ++i) {
+    const bool link_moved = links_[i].poll(sink);
+    moved |= link_moved;
+    if (!link_moved && !links_[i].sending()) continue;
+    auto place = std::find(busy_.begin(), busy_.end(), i);
+    if (place == busy_.end()) --place;
+    *place = i;
+    std::rotate(busy_.begin(), place, place + 1);
+  }
+  next_ = end == links_.size() ? 0 : end;
   return moved;
 }
 

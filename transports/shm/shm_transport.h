@@ -6,6 +6,7 @@
 // that closes, or whose transport is destroyed, leaves a goodbye in its rings.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -19,6 +20,11 @@ namespace unisono::shm {
 
 /// The memory of the ring from one world rank to another; one of them is this rank.
 using OpenRing = std::function<Result<RingMemory>(Rank from, Rank to)>;
+
+/// Of many links those in use are looked at again after so many others, and a frame waits for few
+/// of them.
+inline constexpr std::size_t kLinksPerTurn = 16;
+inline constexpr std::size_t kBusyLinks = 4;
 
 class ShmTransport final : public Transport {
  public:
@@ -93,13 +99,17 @@ class ShmTransport final : public Transport {
         open_ring_(std::make_unique<OpenRing>(std::move(open_ring))),
         loans_(std::move(loans)) {}
   Status add_peer(Rank peer);
+  bool poll_busy(FrameSink& sink);
+  bool poll_next(FrameSink& sink);
   void leave_all(bool with_goodbye);
 
   Rank self_;
   std::unique_ptr<OpenRing> open_ring_;
   std::unique_ptr<Loans> loans_;
   std::vector<Link> links_;
-  std::vector<int> link_of_rank_;  // by world rank; -1: not on this host
+  std::vector<int> link_of_rank_;               // by world rank; -1: not on this host
+  std::size_t next_ = 0;                        // the link whose turn it is
+  std::array<std::size_t, kBusyLinks> busy_{};  // where something moved last; the latest first
   bool left_ = false;
 };
 
