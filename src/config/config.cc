@@ -120,7 +120,7 @@ const Row kRows[]{
                                       : invalid("one of " + config::list_choices(kAccessPathNames));
      },
      [](const Config& c) { return std::string(name_of(c.access)); }},
-    {{"UNISONO_LEVELS", "auto|off|numa|l3|ranks", "auto",
+    {{"UNISONO_LEVELS", "auto|off|numa|l3|2..128", "auto",
       "how the ranks of a host are grouped for large all_reduce and reduce, which then cross "
       "between groups once: by NUMA node, by third-level cache, or so many in a row (a power of "
       "two); auto: by those that at least halve what crosses; the same on all ranks"},
