@@ -500,7 +500,7 @@ void RingReceiver::take_payload(std::size_t bytes, std::uint32_t word, FrameSink
     const TimePoint start = Clock::now();
     copy_out(bytes, sink);
     const Duration took = is_copied ? Clock::now() - start : Duration::zero();
-    note_read(*ring_.times, stores, bytes, took);
+    store_timer_.note(stores, bytes, took);
   } else {
     copy_out(bytes, sink);
   }
