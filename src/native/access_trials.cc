@@ -68,11 +68,20 @@ bool goes_one_way(AccessTrials::Class number) {
   return facts.has_root() && !facts.reduces;
 }
 
-const Plan& plan_of(AccessTrials::Class number) {
+// Of a block for each rank pieces, which are pages at least, may leave no room for a second place.
+bool has_places(AccessTrials::Class number, int ranks) {
+  const bool in_parts =
+      facts_of(static_cast<Collective>(number / kCallSizes)).input.holds == Holds::kBlocks;
+  const std::size_t parts = in_parts ? static_cast<std::size_t>(ranks) : 1;
+  return 2 * parts * shm::kWindowSlots * shm::kPageBytes <= kRotatedBytes;
+}
+
+const Plan& plan_of(AccessTrials::Class number, int ranks) {
   const std::size_t bytes = kTriedCallMin << number % kCallSizes;
   if (bytes < shm::kCellPayloadBytes) return kPlanOfCells;
   if (bytes >= kLongBytes) return kPlanOfLong;
-  const bool goes_around = goes_one_way(number) && bytes < kRotatedBytes / 2;
+  const bool goes_around =
+      goes_one_way(number) && bytes < kRotatedBytes / 2 && has_places(number, ranks);
   return goes_around ? kPlanOfRooted : kPlanOfShort;
 }
 
@@ -109,12 +118,13 @@ AccessTrials::Class AccessTrials::class_of(Collective collective, std::size_t by
 }
 
 bool AccessTrials::tries_window(Class number) {
-  return number != kNone && plan_of(number).paths == kTriedPaths.size();
+  constexpr int kAnyRanks = 2;  // of how many there are only rows depend
+  return number != kNone && plan_of(number, kAnyRanks).paths == kTriedPaths.size();
 }
 
 AccessTrials::AccessTrials(shm::SegmentGroup& group) : group_(group), states_(kClasses) {
   for (Class number = 0; number < static_cast<Class>(kClasses); ++number) {
-    states_[static_cast<std::size_t>(number)].ways = plan_of(number).all_ways();
+    states_[static_cast<std::size_t>(number)].ways = plan_of(number, group_.size()).all_ways();
     if (!group.has_all_ranks()) continue;
     const bool is_known = has_times(times_in(group_.trial_memory().known.calls, number));
     is_known ? begin_with_known(number) : begin_with_predicted(number);
@@ -129,11 +139,11 @@ AccessTrials::Times& AccessTrials::times_in(CallTimes& calls, Class number) {
 void AccessTrials::begin_with_known(Class number) {
   Times known = times_in(group_.trial_memory().known.calls, number);
   // A call can go only by what is tried of its class, whatever else a file says.
-  std::fill(known.begin() + plan_of(number).paths, known.end(), 0);
+  std::fill(known.begin() + plan_of(number, group_.size()).paths, known.end(), 0);
   State& state = states_[static_cast<std::size_t>(number)];
   state.path = kTriedPaths[shm::first_way(known)];
   state.knows_long_rows = true;
-  state.next_change = plan_of(number).calls_until_next / shm::kKnownDivisor;
+  state.next_change = plan_of(number, group_.size()).calls_until_next / shm::kKnownDivisor;
 }
 
 // All members have the same facts, and so predict the same.
@@ -147,13 +157,13 @@ void AccessTrials::begin_with_predicted(Class number) {
   // Two ranks measure in turns, where each writes what it has read: who only writes meets lines
   // that the other has read, and may be slower by more than that.
   if (group_.takes_turns() && goes_one_way(number)) return;
-  for (std::size_t way = 0; way < plan_of(number).paths; ++way) {
+  for (std::size_t way = 0; way < plan_of(number, group_.size()).paths; ++way) {
     if (is_far(costs, way)) state.ways &= ~(1u << way);
   }
 }
 
 AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
-  const Plan& plan = plan_of(number);
+  const Plan& plan = plan_of(number, group_.size());
   State& state = states_[static_cast<std::size_t>(number)];
   judge_until(sequence);
   if (state.next_change == 0) {
@@ -177,7 +187,7 @@ AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
 // The times of all trials of the rows that ran are known. What short rows say of a class that has
 // long ones counts as long as there is nothing better.
 void AccessTrials::decide(Class number) {
-  const Plan& plan = plan_of(number);
+  const Plan& plan = plan_of(number, group_.size());
   State& state = states_[static_cast<std::size_t>(number)];
   const std::uint32_t contenders = contenders_of(state.least);
   const bool ends = plan.long_rows.calls == 0 || state.is_in_long_rows || count_of(contenders) < 2;
@@ -221,7 +231,7 @@ void AccessTrials::judge_until(std::uint64_t sequence) {
 
 void AccessTrials::judge(const Trial& trial, std::uint32_t time) {
   State& state = states_[static_cast<std::size_t>(trial.number)];
-  const Rows& rows = plan_of(trial.number).rows_of(trial.is_of_long_rows);
+  const Rows& rows = plan_of(trial.number, group_.size()).rows_of(trial.is_of_long_rows);
   state.row[trial.call] = time;
   if (trial.call + 1 < rows.calls) return;
   const std::span counted(state.row.data() + rows.calls - rows.counted, rows.counted);

@@ -135,8 +135,7 @@ class LargeCall : public NativeCall {
   /// Ordinary stores to that part of the output would fetch it from memory first. No trial looks:
   /// its calls have to be alike.
   bool is_cold(Block part) {
-    return !is_trial_ && cold_memory_.has({transfer_.output + part.offset, part.bytes},
-                                          context_.group.trial_memory().host);
+    return !is_trial_ && cold_memory_.has({transfer_.output + part.offset, part.bytes});
   }
   /// Results are stored by the call's path, also those that are read in place.
   void stores_results() { path_matters_ = path_matters_ || access_ != AccessPath::kWindow; }

@@ -38,12 +38,12 @@ struct Writer {
 
   /// Whether each of so many messages was lent; `time` says how long the next one takes.
   std::vector<bool> send(int messages, const std::function<std::uint32_t(bool is_lent)>& time,
-                         const ReceivedMessages* followed = nullptr) {
+                         const ReceivedMessages* followed = nullptr, std::size_t bytes = kMessage) {
     std::vector<bool> lent;
     for (int i = 0; i < messages; ++i) {
-      lent.push_back(trials.lends(frame_of(++number), followed));
+      lent.push_back(trials.lends(frame_of(++number, bytes), followed));
       const std::uint64_t took = time(lent.back());
-      if (took != 0) told.of_size[size_of_message(kMessage)] = number << 32 | took;
+      if (took != 0) told.of_size[size_of_message(bytes)] = number << 32 | took;
     }
     return lent;
   }
@@ -80,6 +80,22 @@ TEST(LoanTrials, LongRowsFollowWhereBothWaysAreClose) {
   EXPECT_THAT(learned_by(memory).messages[size], testing::ElementsAre(150, 100));
   writer.send(kUntilDecided, time);
   EXPECT_THAT(writer.send(kProvisional, time), Each(true)) << "short rows change nothing";
+}
+
+// The first times that a ring is gone around both ranks meet its pages.
+TEST(LoanTrials, BeginOnceTheRingIsSettled) {
+  constexpr std::size_t kShort = 2 * kTriedMessageMin;
+  constexpr std::size_t kPagesMet = 2 * kSegmentRingBytesMax;
+  Writer writer;
+  std::size_t through_ring = 0;
+  const auto time = [&](bool is_lent) -> std::uint32_t {
+    if (!is_lent) through_ring += kShort;
+    EXPECT_TRUE(!is_lent || through_ring >= kPagesMet);
+    if (is_lent) return 100;
+    return through_ring <= kPagesMet ? 500 : 60;
+  };
+  EXPECT_THAT(writer.send(100, time, nullptr, kShort), testing::Contains(true));
+  EXPECT_THAT(writer.send(100, time, nullptr, kShort), Each(false));
 }
 
 TEST(LoanTrials, WhatIsFarBehindIsNotTriedInLongRows) {

@@ -186,6 +186,22 @@ TEST(AccessTrials, GoAroundTheWindowBeforeCallsCount) {
   }
 }
 
+// A scatter's slot has a piece of a page at least for each member: of 17 there is one place alone,
+// and nothing to go around.
+TEST(AccessTrials, TakeShortRowsWhereNothingGoesAround) {
+  constexpr int kShortRows = 28;
+  const std::vector<Members::Calls> calls{{kShortRows + 8, times_of(100, 50, 100)}};
+  const auto last = [](const std::vector<AccessPath>& path) {
+    return std::vector(path.end() - 8, path.end());
+  };
+  for (const auto& path : Members(17, {}, Collective::kScatter).make(kShort, calls)) {
+    EXPECT_THAT(last(path), Each(kStreamed));
+  }
+  for (const auto& path : Members(2, {}, Collective::kScatter).make(kShort, calls)) {
+    EXPECT_THAT(last(path), Each(kSingleCopy)) << "a row of twelve";
+  }
+}
+
 TEST(AccessTrials, JudgeAPathByItsSlowestMember) {
   const Times times = [](int member, AccessPath path) {
     if (path == kSingleCopy) return member == 1 ? 200 : 1;

@@ -18,8 +18,9 @@ bool is_same_message(const FrameHeader& one, const FrameHeader& other) {
 }  // namespace
 
 LoanTrials::LoanTrials(MessageTimes* told, TrialMemory* memory) : told_(told), memory_(memory) {
-  if (memory == nullptr) return;
   for (State& state : states_) {
+    state.until_next = messages_until_settled(size_of(state));
+    if (memory == nullptr) continue;
     const auto& known = memory->known.messages[size_of(state)];
     state.decided = first_way(known) == 1;
     state.knows_long_rows = has_times(known);

@@ -30,6 +30,7 @@
 #include "base/clock.h"
 #include "base/trial_facts.h"
 #include "transports/frame.h"
+#include "transports/shm/segment.h"
 #include "transports/shm/trial_memory.h"
 
 namespace unisono::shm {
@@ -48,6 +49,12 @@ inline constexpr std::uint32_t kRows = 4;
 inline constexpr std::uint32_t kLongRowTimes = 12;
 inline constexpr std::uint32_t kCountedOfLongRow = 5;
 inline constexpr std::uint32_t kMessagesUntilLong = 50;
+/// Messages of a size before the first row: while they go around the largest ring for the first
+/// time both ranks meet its pages, which can take ten times as long as to copy them.
+constexpr std::uint32_t messages_until_settled(std::size_t size) {
+  return std::max(
+      1u, static_cast<std::uint32_t>(2 * kSegmentRingBytesMax / (kTriedMessageMin << size)));
+}
 /// Messages of a row after which its reader tells too rarely to go on.
 inline constexpr std::uint32_t kRowMessagesMax = 100;
 /// Of one size, until it is tried again.
@@ -83,7 +90,7 @@ class LoanTrials {
 
  private:
   struct State {
-    std::uint32_t until_next = 1;  // messages before the next trial; the first one opens the ring
+    std::uint32_t until_next = 1;  // messages before the next trial
     bool decided = false;          // to lend
     bool knows_long_rows = false;  // from these, or of an earlier job
     // The row that runs: all messages from `first` on go its way.

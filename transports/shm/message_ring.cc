@@ -390,8 +390,7 @@ RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink)
 
 bool RingReceiver::stores_past_caches() {
   return placement_.kind == Placement::Kind::kInto && header_.payload_bytes >= kColdBytesMin &&
-         ring_.trials != nullptr &&
-         cold_memory_.has({placement_.target, header_.payload_bytes}, ring_.trials->host);
+         cold_memory_.has({placement_.target, header_.payload_bytes});
 }
 
 // What is lent says itself how long it is. False where that cannot be.
@@ -501,7 +500,7 @@ void RingReceiver::take_payload(std::size_t bytes, std::uint32_t word, FrameSink
     const TimePoint start = Clock::now();
     copy_out(bytes, sink);
     const Duration took = is_copied ? Clock::now() - start : Duration::zero();
-    note_read(*ring_.times, stores, bytes, took);
+    store_timer_.note(stores, bytes, took);
   } else {
     copy_out(bytes, sink);
   }

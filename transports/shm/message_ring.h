@@ -183,7 +183,8 @@ class RingReceiver {
         peer_(peer),
         loans_(loans),
         buffers_(buffers),
-        timer_(geometry.message_times) {}
+        timer_(geometry.message_times),
+        store_timer_(geometry.times) {}
 
   /// Hands one record to the sink, if there is one.
   Took take(FrameSink& sink);
@@ -230,6 +231,7 @@ class RingReceiver {
   std::uint64_t consumed_ = 0;
   std::uint64_t consumed_told_ = 0;
   MessageTimer timer_;
+  StoreTimer store_timer_;
   FrameHeader header_;   // of the frame being read
   Placement placement_;  // and where it goes
   ColdMemory cold_memory_;

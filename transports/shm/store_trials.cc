@@ -8,8 +8,8 @@
 namespace unisono::shm {
 namespace {
 
-// Pieces that are timed in a row; rows of each kind in turn, twice, because a row may be disturbed.
-constexpr std::uint32_t kRow = 8;
+// Rows of each kind in turn, twice, because a row may be disturbed.
+constexpr std::uint32_t kRow = kTrialRow;
 constexpr std::uint32_t kTrials = 4 * kRow;
 
 // The kinds take turns, row by row.
@@ -28,6 +28,14 @@ std::atomic_ref<std::uint32_t> word(std::uint32_t& value) {
 }
 
 }  // namespace
+
+std::optional<std::uint32_t> RowOfTimes::add(std::uint32_t time) {
+  times_[count_++] = time;
+  if (count_ < kTrialRow) return {};
+  count_ = 0;
+  std::nth_element(times_.begin(), times_.begin() + kTrialRow / 2, times_.end());
+  return times_[kTrialRow / 2];
+}
 
 StoreTrials::StoreTrials(ReaderTimes* told, TrialMemory* memory) : told_(told), memory_(memory) {
   if (memory == nullptr) return;
@@ -92,18 +100,27 @@ void StoreTrials::decide(State& state) {
 }
 
 void StoreTrials::note(PieceStores stores, std::size_t bytes, Duration took) {
-  std::uint32_t& own =
-      states_[static_cast<std::size_t>(size_of_piece(bytes))].own[stores.streamed() ? 1 : 0];
-  own = lesser_time(stores.is_anew() ? 0 : own, time_of_a_mib(bytes, took));
+  State& state = states_[static_cast<std::size_t>(size_of_piece(bytes))];
+  std::uint32_t& own = state.own[stores.streamed() ? 1 : 0];
+  if (stores.is_anew()) own = 0;
+  const auto median = state.row.add(time_of_a_mib(bytes, took));
+  if (median) own = lesser_time(own, *median);
 }
 
-void note_read(ReaderTimes& times, PieceStores stores, std::size_t bytes, Duration took) {
+void StoreTimer::note(PieceStores stores, std::size_t bytes, Duration took) {
   const int size = size_of_piece(bytes);
   if (size < 0) return;  // no correct writer tries that
-  ReaderTimes::OfSize& told = times.of_size[size];
+  ReaderTimes::OfSize& told = told_->of_size[size];
+  RowOfTimes& row = rows_[static_cast<std::size_t>(size)];
   const auto time = word(stores.streamed() ? told.streamed : told.cached);
-  const std::uint32_t before = stores.is_anew() ? 0 : time.load(std::memory_order_relaxed);
-  time.store(lesser_time(before, time_of_a_mib(bytes, took)), std::memory_order_relaxed);
+  if (stores.is_anew()) {
+    row.clear();
+    time.store(0, std::memory_order_relaxed);
+  }
+  if (const auto median = row.add(time_of_a_mib(bytes, took))) {
+    time.store(lesser_time(time.load(std::memory_order_relaxed), *median),
+               std::memory_order_relaxed);
+  }
   const auto trials = word(told.trials);
   trials.store(trials.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }

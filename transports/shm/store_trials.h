@@ -6,9 +6,10 @@
 // was written the time before: pieces of each kind go around the ring before some are timed, short
 // ones as far as they get.
 //
-// The writer marks a piece that is timed. The reader times its copy of it and tells the writer, in
-// the ring's second control line, how fast it was at best; the writer adds its own time and decides
-// for both.
+// The writer marks a piece that is timed, kTrialRow in a row of each kind. The reader times its
+// copy of it and tells the writer, in the ring's second control line, the median of a row, in the
+// better row; the writer adds its own time and decides for both. The best piece would not do: where
+// lines go slowly from cache to cache there are some that have left both of them.
 //
 // Thread rule: each end belongs to its side of the ring.
 #pragma once
@@ -18,6 +19,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/trial_facts.h"
@@ -49,7 +51,23 @@ inline constexpr std::uint32_t kPiecesUntilNext = 20'000;
 /// too long to.
 inline constexpr std::uint32_t kSettlingPieces = 128;
 
-/// What the reader tells, word by word: for each size at best, in ns for a MiB; 0: nothing yet.
+/// Pieces that are timed in a row.
+inline constexpr std::size_t kTrialRow = 8;
+
+/// What pieces of a row took, in ns for a MiB; 0: was not read.
+class RowOfTimes {
+ public:
+  void clear() { count_ = 0; }
+  /// Returns the median with the last of the row, else nothing.
+  std::optional<std::uint32_t> add(std::uint32_t time);
+
+ private:
+  std::array<std::uint32_t, kTrialRow> times_{};
+  std::size_t count_ = 0;
+};
+
+/// What the reader tells, word by word: for each size the better row, in ns for a MiB; 0: nothing
+/// yet.
 struct ReaderTimes {
   struct OfSize {
     std::uint32_t trials;  ///< that have been read, ever; stored last
@@ -89,7 +107,8 @@ class StoreTrials {
     std::uint32_t trials = 0;        // timed, ever
     PieceStores stores;
     PieceStores decided;
-    std::array<std::uint32_t, 2> own{};  // ns for a MiB at best: cached, streamed
+    RowOfTimes row;                      // that runs
+    std::array<std::uint32_t, 2> own{};  // the better row's, ns for a MiB: cached, streamed
   };
   static void enter(State& state, Phase phase, PieceStores stores, std::uint32_t pieces);
   PieceStores change(State& state);
@@ -104,8 +123,17 @@ class StoreTrials {
   std::array<State, kPieceSizes> states_;
 };
 
-/// The reader's end: notes what the copy of a piece took that is a trial; zero where it was not
-/// copied. `bytes` is what the writer wrote, at least kTriedPieceMin, or the note is ignored.
-void note_read(ReaderTimes& times, PieceStores stores, std::size_t bytes, Duration took);
+/// The reader's end.
+class StoreTimer {
+ public:
+  explicit StoreTimer(ReaderTimes* told) : told_(told) {}
+  /// What the copy of a piece took that is a trial; zero where it was not copied. `bytes` is what
+  /// the writer wrote, at least kTriedPieceMin, or the note is ignored.
+  void note(PieceStores stores, std::size_t bytes, Duration took);
+
+ private:
+  ReaderTimes* told_;
+  std::array<RowOfTimes, kPieceSizes> rows_;
+};
 
 }  // namespace unisono::shm
