@@ -10,10 +10,11 @@
 // because they compute, could change the majority. The error comes in the call that differs or in
 // the next one: in whichever that is where ranks share memory, else in the next call in which the
 // rank waits for all others. So a last call that asks nothing of the others, as a broadcast of its
-// root, is compared with theirs only if a barrier or another call follows. The counts of gather_v, scatter_v and all_to_all_v concern two ranks
-// each, which compare them; the other ranks get the error once these two have found it. An
-// asynchronous call has its place where it is started, and may finish in any order. Sends and
-// receives match in order per (peer, tag), apart from collectives.
+// root, is compared with theirs only if a barrier or another call follows. The counts of gather_v,
+// scatter_v and all_to_all_v concern two ranks each, which compare them; the other ranks get the
+// error once these two have found it. An asynchronous call has its place where it is started, and
+// may finish in any order. Sends and receives match in order per (peer, tag), apart from
+// collectives.
 //
 // Threads. One thread at a time uses a communicator; different communicators may be used from
 // different threads. abort() may be called from any thread at any time.
