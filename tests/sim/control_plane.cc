@@ -108,6 +108,7 @@ void ControlPlane::rejoin(int connection, Rank standby, const std::string& greet
   }
   arbiter(standby).on_turn(schedule_.now());
   arbiter(standby).on_rejoin(connection, std::move(*told), schedule_.now());
+  arbiter(standby).on_wake(schedule_.now());
 }
 
 void ControlPlane::when_run(TimePoint when, Rank at, std::function<void()> what) {
@@ -152,6 +153,7 @@ void ControlPlane::up(int which, std::string bytes) {
     if (!its.is_seated(which)) return;
     its.on_heard(which, schedule_.now());
     its.on_message(which, {type_of(bytes), body_of(bytes)}, schedule_.now());
+    its.on_wake(schedule_.now());
   });
 }
 
@@ -177,6 +179,7 @@ void ControlPlane::close_at_rank(int which) {
     rendezvous::ServingArbiter& its = arbiter(holder);
     its.on_turn(schedule_.now());
     if (its.is_seated(which)) its.on_closed(which, schedule_.now(), {});
+    its.on_wake(schedule_.now());
   });
 }
 

@@ -126,7 +126,7 @@ TEST(Growing, LetsNewcomersInWhicheverMemberDies) {
 // Of five members on three hosts, of which the first, with the arbiter, is cut off, and of two
 // newcomers on the others: the members there go on, before or after they have grown.
 TEST(Growing, GoesOnInTheGreaterPartWhenTheNetworkGoesDown) {
-  for (int step = 0; step < 100; ++step) {
+  for (int step = 0; step < 95; ++step) {
     const Outcome outcome = run(case_of_five(2, {.kind = Fault::Kind::kPartition,
                                                  .rank = 0,
                                                  .peer = 1,
