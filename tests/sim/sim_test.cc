@@ -302,6 +302,29 @@ TEST(Simulation, GoesOnInOnePartWhereTheNetworkLosesWhatIsSaidOneWay) {
   }
 }
 
+// Most survivors have asked to go on and do not hear the arbiter any more when the last one asks:
+// they are with those that go on once they hear it again, and were with nobody else meanwhile.
+TEST(Simulation, GoesOnWithSurvivorsThatDoNotHearTheArbiterForAWhile) {
+  for (int step = 0; step < 60; ++step) {
+    Case c = barriers_of_five();
+    c.ranks = 6;
+    c.seed = static_cast<std::uint64_t>(step);
+    c.silence = std::chrono::seconds(4);
+    Fault does_not_hear{.kind = Fault::Kind::kPartition,
+                        .rank = 2,
+                        .peer = 5,
+                        .at = std::chrono::milliseconds(50),
+                        .lasts = std::chrono::milliseconds(3450)};
+    does_not_hear.is_one_way = true;
+    const Fault asks_late{
+        .kind = Fault::Kind::kStop, .rank = 1, .lasts = std::chrono::milliseconds(3000 + 8 * step)};
+    c.faults = {{.kind = Fault::Kind::kCrash, .rank = 4}, asks_late, does_not_hear};
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty()) << describe(c);
+    EXPECT_EQ(outcome.ranks_shrunk, 5) << describe(c);
+  }
+}
+
 // What they showed: a rank that waits for one outside of its part, or for any, or for one of
 // several that have left; refusals that follow each other without end; parts whose standby has
 // left; and, where what is said one way is lost (from 5022 on), a deaf rank that accuses one of the
