@@ -321,9 +321,9 @@ TEST(Grow, GoesOnWithoutANewcomerThatDiesOnItsWay) {
   });
 }
 
-// One that was to be rank 0 of the new job, and one that was to be the last rank. Others would be
-// waited for as long as all calls are.
-TEST(Grow, HearsAtOnceThatANewcomerOfItsHostHasDied) {
+// One that was to be rank 0 of the new job, and one that was to be the last rank. By time alone all
+// would hear that it did not arrive.
+TEST(Grow, HearsByTheEndOfItsProcessThatANewcomerOfItsHostHasDied) {
   for (const int key : {-1, 5}) {
     const TemporaryFolder folder;
     FolderStore store(folder.path());
