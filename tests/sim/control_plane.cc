@@ -169,8 +169,13 @@ void ControlPlane::down(int which, std::string bytes) {
 }
 
 void ControlPlane::close_at_rank(int which) {
+  const bool was_open =
+      std::exchange(connections_[static_cast<std::size_t>(which)].is_open_at_rank, false);
+  if (was_open) tell_holder_of_end(which);
+}
+
+void ControlPlane::tell_holder_of_end(int which) {
   Connection& connection = connections_[static_cast<std::size_t>(which)];
-  if (!std::exchange(connection.is_open_at_rank, false)) return;
   const Rank holder = connection.holder;
   later(&connection.up, connection.rank, holder, [this, which, holder] {
     if (!std::exchange(connections_[static_cast<std::size_t>(which)].is_open_at_holder, false)) {
@@ -184,8 +189,13 @@ void ControlPlane::close_at_rank(int which) {
 }
 
 void ControlPlane::close_at_holder(int which) {
+  const bool was_open =
+      std::exchange(connections_[static_cast<std::size_t>(which)].is_open_at_holder, false);
+  if (was_open) tell_rank_of_end(which);
+}
+
+void ControlPlane::tell_rank_of_end(int which) {
   Connection& connection = connections_[static_cast<std::size_t>(which)];
-  if (!std::exchange(connection.is_open_at_holder, false)) return;
   const Rank rank = connection.rank;
   later(&connection.down, connection.holder, rank, [this, which, rank] {
     if (!std::exchange(connections_[static_cast<std::size_t>(which)].is_open_at_rank, false)) {
@@ -194,6 +204,18 @@ void ControlPlane::close_at_holder(int which) {
     client(rank).on_closed(which);
     options_.wake(rank);
   });
+}
+
+void ControlPlane::reset(Rank rank) {
+  for (std::size_t i = 0; i < connections_.size(); ++i) {
+    const Connection& each = connections_[i];
+    const bool is_open = each.is_open_at_rank && each.is_open_at_holder;
+    if (each.rank != rank || !is_open || options_.host_of(each.holder) == options_.host_of(rank)) {
+      continue;
+    }
+    tell_holder_of_end(static_cast<int>(i));
+    tell_rank_of_end(static_cast<int>(i));
+  }
 }
 
 void ControlPlane::end_process(Rank rank) {
