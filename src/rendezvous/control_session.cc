@@ -359,6 +359,7 @@ void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
 
 void ControlSession::on_refused(TimePoint now, bool is_known) {
   record_.on_unreachable(dialled_);
+  if (is_known) record_.on_heard_by_another(holder_);
   // A standby that was stopped finds out within a silence whether it hears the arbiter.
   if (!is_known && known_by_ == kNever) known_by_ = now + silence_.limit();
   if (suspects_ && (is_known ? ++refusals_ < kRefusalsMax : now < known_by_)) {

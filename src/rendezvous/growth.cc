@@ -97,9 +97,10 @@ Result<bool> Growth::run() {
   const Status made =
       seat ? agree(group_.meet(*seat, [this] { return may_all_come(); })) : seat.error();
   group_.end_vote();
+  // A store may be slow: nobody waits for it in the first call.
+  if (made) group_.use_new(first_call_time(patience()));
   if (leads()) settle_newcomers(made.ok());
   UNISONO_TRY(made);
-  group_.use_new(first_call_time(patience()));
   return true;
 }
 
@@ -188,7 +189,8 @@ Status Growth::invite(const std::vector<Invitation>& seats) {
   return Status();
 }
 
-// They are in, or have not all come: then those that live take another place.
+// They are in, or have not all come: then those that live take another place. Where rank 0 dies
+// before, those that are in cross themselves out, and those that are not are asked again.
 void Growth::settle_newcomers(bool are_in) {
   for (const WaitList::Newcomer& each : newcomers_) {
     Status done = are_in ? Status() : list_->withdraw(each);

@@ -29,6 +29,8 @@ class JobRecord {
   void on_departed_elsewhere(Rank rank) { left_elsewhere_.insert(rank); }
   /// By the word of a kernel, or of its host where it is stopped.
   void on_ended(Rank rank) { ended_.insert(rank); }
+  /// Another one hears it: what this rank took for its end was that of their connection.
+  void on_heard_by_another(Rank rank) { ended_.erase(rank); }
   /// It does not answer, or hears the arbiter: passed over until it is forgiven.
   void on_unreachable(Rank rank) { unreachable_.insert(rank); }
   /// Nobody listens where it did.

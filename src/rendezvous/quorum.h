@@ -34,8 +34,10 @@ class Evidence {
   virtual bool may_have_another_arbiter(TimePoint now) const = 0;
 };
 
-/// Of the members of a communicator, where `survivors` are about to go on. Those that have ended do
-/// not count, nor, unless others are not heard either, those that are stopped beside a survivor.
+/// Of the members of a communicator, where `survivors` are about to go on. These count here, also
+/// who does not hear the arbiter: none of them goes on before all have said that they know with
+/// whom. Those that have ended do not count, nor, unless others are not heard either, those that
+/// are stopped beside a survivor.
 Parts parts_of(const std::set<Rank>& members, const std::set<Rank>& survivors,
                const Evidence& evidence, TimePoint now);
 

@@ -321,9 +321,9 @@ TEST(Grow, GoesOnWithoutANewcomerThatDiesOnItsWay) {
   });
 }
 
-// One that was to be rank 0 of the new job, and one that was to be the last rank. Others would be
-// waited for as long as all calls are.
-TEST(Grow, HearsAtOnceThatANewcomerOfItsHostHasDied) {
+// One that was to be rank 0 of the new job, and one that was to be the last rank. By time alone all
+// would hear that it did not arrive.
+TEST(Grow, HearsByTheEndOfItsProcessThatANewcomerOfItsHostHasDied) {
   for (const int key : {-1, 5}) {
     const TemporaryFolder folder;
     FolderStore store(folder.path());
@@ -409,6 +409,50 @@ TEST(Grow, LeavesNothingBehind) {
     if (comm.rank() == 0) require(eventually(is_clean), "descriptors are left");
     comm.barrier();
   });
+}
+
+// The store of a member: crossing a newcomer out waits until that is in, and fails where it is to.
+class StoreOfMember : public Store {
+ public:
+  StoreOfMember(MapStore& store, const std::atomic<bool>& is_in, bool fails)
+      : store_(store), is_in_(is_in), fails_(fails) {}
+  void set(std::string_view key, std::string_view value) override {
+    if (value == "-") {
+      has_waited_in_vain_ = !eventually([&] { return is_in_.load(); });
+      if (fails_) throw std::runtime_error("no disk");
+    }
+    store_.set(key, value);
+  }
+  std::string get(std::string_view key, milliseconds timeout) override {
+    return store_.get(key, timeout);
+  }
+  bool has_waited_in_vain() const { return has_waited_in_vain_; }
+
+ private:
+  MapStore& store_;
+  const std::atomic<bool>& is_in_;
+  const bool fails_;
+  std::atomic<bool> has_waited_in_vain_{false};
+};
+
+TEST(Grow, IsUsedBeforeTheStoreIsCleanedAndThoughThatFails) {
+  for (const bool fails : {false, true}) {
+    MapStore store;
+    std::atomic<bool> is_in{false};
+    StoreOfMember slow(store, is_in, fails);
+    Newcomers newcomers(store);
+    newcomers.add(0, [&](Communicator& grown) {
+      is_in = true;
+      grown.barrier();
+    });
+    run_ranks(2, "auto", [&](Communicator& comm) {
+      Communicator grown = comm.grow(slow, kGroup, {.wait = kCallTimeout});
+      require(!slow.has_waited_in_vain(), "the newcomer has waited for the store");
+      require(grown.size() == 3, "nobody came");
+      grown.barrier();
+    });
+    EXPECT_EQ(store.get("unisono/grow/group/place/0", milliseconds(1)), "-");
+  }
 }
 
 // ---- What is refused ------------------------------------------------------------------------

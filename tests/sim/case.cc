@@ -254,6 +254,18 @@ void add_partition(Random& random, Case* c) {
                        .at = random.of_any_scale_up_to(seconds(8))});
 }
 
+// Of a rank on another host than rank 0; mostly nothing else happens, or one thing does.
+void add_reset(Random& random, Case* c) {
+  c->faults.resize(std::min<std::size_t>(c->faults.size(), random.one_in(2) ? 1 : 0));
+  const auto others = static_cast<std::uint64_t>(c->ranks - kRanksOfHost);
+  // The first ones are standbys, or beside one.
+  const std::uint64_t below = random.one_in(2) ? std::min<std::uint64_t>(others, 3) : others;
+  c->faults.push_back(
+      {.kind = Fault::Kind::kReset,
+       .rank = kRanksOfHost + static_cast<Rank>(random.below(below)),
+       .at = random.of_any_scale_up_to(milliseconds(random.one_in(3) ? 3000 : 60))});
+}
+
 template <typename T>
 std::vector<T> half_of(const std::vector<T>& all, bool second) {
   const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
@@ -415,6 +427,9 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
                         .at = c.faults.front().at + random.of_any_scale_up_to(milliseconds(600))});
   }
   choose_silence(random, &c);
+  // Drawn apart, so that the other seeds' cases are as they were without.
+  Random resets(~seed);
+  if (c.ranks > kRanksOfHost && resets.one_in(8)) add_reset(resets, &c);
   return c;
 }
 

@@ -59,6 +59,8 @@ struct Fault {
     kDiffers,    ///< `rank` makes another call than the others, as their number `call`
     kPartition,  ///< hosts from that of `rank` to that of `peer`, and the others, do not hear each
                  ///< other for `lasts`
+    kReset,      ///< something on the way to the arbiter of another host resets the control
+                 ///< connection of `rank`: at both ends it looks as if the other one had died
   };
   Kind kind = Kind::kCrash;
   Rank rank = 0;
@@ -78,7 +80,7 @@ struct Fault {
 };
 
 /// Of Fault::Kind.
-inline constexpr std::size_t kFaultKinds = 8;
+inline constexpr std::size_t kFaultKinds = 9;
 /// Ranks 0 and 1, 2 and 3, ... are processes of one host.
 inline constexpr Rank kRanksOfHost = 2;
 

@@ -46,6 +46,9 @@ std::string text_of(const Fault& fault) {
               ? std::string()
               : fmt::format(" for {:.3f} ms",
                             std::chrono::duration<double, std::milli>(fault.lasts).count()));
+    case Fault::Kind::kReset:
+      return fmt::format("the control connection of rank {} is reset at {:.3f} ms", fault.rank,
+                         at_ms);
     case Fault::Kind::kStop:
       break;
   }

@@ -108,6 +108,7 @@ void ControlPlane::rejoin(int connection, Rank standby, const std::string& greet
   }
   arbiter(standby).on_turn(schedule_.now());
   arbiter(standby).on_rejoin(connection, std::move(*told), schedule_.now());
+  arbiter(standby).on_wake(schedule_.now());
 }
 
 void ControlPlane::when_run(TimePoint when, Rank at, std::function<void()> what) {
@@ -152,6 +153,7 @@ void ControlPlane::up(int which, std::string bytes) {
     if (!its.is_seated(which)) return;
     its.on_heard(which, schedule_.now());
     its.on_message(which, {type_of(bytes), body_of(bytes)}, schedule_.now());
+    its.on_wake(schedule_.now());
   });
 }
 
@@ -167,8 +169,13 @@ void ControlPlane::down(int which, std::string bytes) {
 }
 
 void ControlPlane::close_at_rank(int which) {
+  const bool was_open =
+      std::exchange(connections_[static_cast<std::size_t>(which)].is_open_at_rank, false);
+  if (was_open) tell_holder_of_end(which);
+}
+
+void ControlPlane::tell_holder_of_end(int which) {
   Connection& connection = connections_[static_cast<std::size_t>(which)];
-  if (!std::exchange(connection.is_open_at_rank, false)) return;
   const Rank holder = connection.holder;
   later(&connection.up, connection.rank, holder, [this, which, holder] {
     if (!std::exchange(connections_[static_cast<std::size_t>(which)].is_open_at_holder, false)) {
@@ -177,12 +184,18 @@ void ControlPlane::close_at_rank(int which) {
     rendezvous::ServingArbiter& its = arbiter(holder);
     its.on_turn(schedule_.now());
     if (its.is_seated(which)) its.on_closed(which, schedule_.now(), {});
+    its.on_wake(schedule_.now());
   });
 }
 
 void ControlPlane::close_at_holder(int which) {
+  const bool was_open =
+      std::exchange(connections_[static_cast<std::size_t>(which)].is_open_at_holder, false);
+  if (was_open) tell_rank_of_end(which);
+}
+
+void ControlPlane::tell_rank_of_end(int which) {
   Connection& connection = connections_[static_cast<std::size_t>(which)];
-  if (!std::exchange(connection.is_open_at_holder, false)) return;
   const Rank rank = connection.rank;
   later(&connection.down, connection.holder, rank, [this, which, rank] {
     if (!std::exchange(connections_[static_cast<std::size_t>(which)].is_open_at_rank, false)) {
@@ -191,6 +204,18 @@ void ControlPlane::close_at_holder(int which) {
     client(rank).on_closed(which);
     options_.wake(rank);
   });
+}
+
+void ControlPlane::reset(Rank rank) {
+  for (std::size_t i = 0; i < connections_.size(); ++i) {
+    const Connection& each = connections_[i];
+    const bool is_open = each.is_open_at_rank && each.is_open_at_holder;
+    if (each.rank != rank || !is_open || options_.host_of(each.holder) == options_.host_of(rank)) {
+      continue;
+    }
+    tell_holder_of_end(static_cast<int>(i));
+    tell_rank_of_end(static_cast<int>(i));
+  }
 }
 
 void ControlPlane::end_process(Rank rank) {

@@ -44,6 +44,8 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
   /// After every use of a client: it may have to be woken earlier now.
   void settle(Rank rank) { arm(rank); }
   void end_process(Rank rank);
+  /// Both ends of its connections to other hosts hear that the other one has closed them.
+  void reset(Rank rank);
   /// The rank has left. An arbiter that serves others goes on.
   void on_left(Rank rank);
   /// The process of a rank that has left ends, and its arbiter with it.
@@ -89,6 +91,8 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
   void down(int connection, std::string bytes);
   void close_at_rank(int connection);
   void close_at_holder(int connection);
+  void tell_holder_of_end(int connection);
+  void tell_rank_of_end(int connection);
   void when_run(TimePoint when, Rank at, std::function<void()> what);
   void arm(Rank rank);
   rendezvous::ProcessSight sight_of(Rank rank);

@@ -87,8 +87,8 @@ TEST(Growing, LetsAnotherOneInWhereANewcomerDies) {
   }
 }
 
-// It would be waited for much longer. Rank 0 dies first, so that newcomer 3 is on the host of
-// a member that does not lead.
+// The job is over before those that wait for it would have given it up. Rank 0 dies first, so that
+// newcomer 3 is on the host of a member that does not lead.
 TEST(Growing, DoesNotWaitForANewcomerThatDiesOnAMembersHost) {
   for (std::uint64_t step = 1; step <= 60; ++step) {
     Case c = case_of_three(2);
@@ -103,7 +103,7 @@ TEST(Growing, DoesNotWaitForANewcomerThatDiesOnAMembersHost) {
                         .step = step});
     const Outcome outcome = run(c);
     EXPECT_THAT(outcome.wrong, IsEmpty()) << "step " << step;
-    EXPECT_LT(outcome.took, seconds(60)) << "step " << step;
+    EXPECT_LT(outcome.took, c.growing.timeout) << "step " << step;
     EXPECT_GE(outcome.ranks_grown, 3) << "step " << step;
   }
 }
@@ -126,7 +126,7 @@ TEST(Growing, LetsNewcomersInWhicheverMemberDies) {
 // Of five members on three hosts, of which the first, with the arbiter, is cut off, and of two
 // newcomers on the others: the members there go on, before or after they have grown.
 TEST(Growing, GoesOnInTheGreaterPartWhenTheNetworkGoesDown) {
-  for (int step = 0; step < 100; ++step) {
+  for (int step = 0; step < 95; ++step) {
     const Outcome outcome = run(case_of_five(2, {.kind = Fault::Kind::kPartition,
                                                  .rank = 0,
                                                  .peer = 1,

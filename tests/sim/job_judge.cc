@@ -29,6 +29,7 @@ class JobJudge {
     judge_failures();
     judge_agreement();
     judge_survivors();
+    judge_reset();
     judge_refused();
     judge_partition();
     judge_sights();
@@ -48,6 +49,16 @@ class JobJudge {
   }
   /// Those that a fault of their own has struck by then.
   std::set<Rank> struck_by(TimePoint when) const { return struck(c_, when - facts_.began); }
+  /// Its control connection was.
+  bool is_reset(Rank rank, TimePoint by) const {
+    return std::any_of(c_.faults.begin(), c_.faults.end(), [&](const Fault& fault) {
+      return fault.kind == Fault::Kind::kReset && fault.rank == rank &&
+             facts_.began + fault.at <= by;
+    });
+  }
+  bool may_hold_arbiter(Rank rank) const {
+    return rank == 0 || std::count(facts_.standbys.begin(), facts_.standbys.end(), rank) > 0;
+  }
   /// Of a partition that is missed.
   TimePoint parts_at() const { return facts_.began + partition_->at; }
   /// The network is back: who hears both parts then has the word of the one or of the other.
@@ -88,6 +99,8 @@ class JobJudge {
   void judge_agreement();
   bool may_be_told_else(const Seat& its, const Seen& seen) const;
   void judge_survivors();
+  bool are_parted(const SimulatedRank::Shrunk& shrunk) const;
+  void judge_reset();
   void judge_refused();
   void judge_partition();
   void judge_sights();
@@ -149,6 +162,10 @@ bool JobJudge::is_loss_true(const Seat& its, const Seen& seen) const {
   if (named < 0) return seen.is_part && !culprits_.empty();
   // Of one broken link nobody can tell which end it was.
   if (struck.contains(named) || facts_.isolates) return true;
+  // Nor whether it was the arbiter that has died.
+  if (is_reset(its.rank->rank(), seen.when) && may_hold_arbiter(named)) return true;
+  // Who was missed finds the links closed by the others, and nobody to ask once they have left.
+  if (its.is_missed && seen.was_alone) return true;
   return has_ended_part(named, seen.when) || may_miss(its.rank->rank(), named, seen.when) ||
          has_joined(seen.when);
 }
@@ -212,14 +229,15 @@ bool JobJudge::is_held_up(Rank rank, const Seen& seen) const {
 }
 
 // Whether the arbiter that it has may have heard too few then: the others of its part that were
-// there for certain are no more than half.
+// there for certain are no more than half. Once the network is back, they may be with the others.
 bool JobJudge::may_be_of_smaller_part(Rank rank, TimePoint when) const {
   if (struck_by(when).contains(rank)) return true;
   rendezvous::Parts parts{{rank}, {}};
   for (Rank other = 0; other < c_.ranks; ++other) {
     if (other == rank) continue;
     const Seat& its = seat(other);
-    const bool is_there = !its.is_gone_by(when) && !are_apart(rank, other, when) &&
+    const bool is_there = !its.is_gone_by(when) && !has_joined(when) &&
+                          !are_apart(rank, other, when) &&
                           !its.was_stopped(when - 2 * c_.silence, when);
     if (is_there) {
       parts.here.insert(other);
@@ -284,6 +302,14 @@ bool JobJudge::may_be_told_else(const Seat& its, const Seen& seen) const {
 
 // ---- Who goes on --------------------------------------------------------------------------------
 
+// The network goes down while they agree: some do not hear that all have made it.
+bool JobJudge::are_parted(const SimulatedRank::Shrunk& shrunk) const {
+  if (partition_ == nullptr || shrunk.when + kControlDelay < parts_at()) return false;
+  const auto inside = std::count_if(shrunk.members.begin(), shrunk.members.end(),
+                                    [&](Rank member) { return is_inside(*partition_, member); });
+  return inside > 0 && inside < std::ssize(shrunk.members);
+}
+
 // All survivors of a communicator go on in the same one, or in none.
 void JobJudge::judge_survivors() {
   std::map<std::uint32_t, const SimulatedRank::Shrunk*> made;
@@ -298,6 +324,7 @@ void JobJudge::judge_survivors() {
   }
   for (const auto& entry : made) {
     const SimulatedRank::Shrunk* const shrunk = entry.second;
+    if (are_parted(*shrunk)) continue;
     for (const Rank member : shrunk->members) {
       const Seat& its = seat(member);
       if (!its.is_judged() || its.is_missed) continue;
@@ -305,6 +332,34 @@ void JobJudge::judge_survivors() {
       const bool went_on = std::any_of(all.begin(), all.end(),
                                        [&](const auto& each) { return each.to == shrunk->to; });
       if (!went_on) accuse("a survivor does not go on with the others: " + its.rank->whereabouts());
+    }
+  }
+}
+
+// Whose control connection was reset the others take for dead, and go on without it. So it does not
+// go on, unless all others have gone by then, but the arbiter's, of which it has the word of a
+// kernel.
+void JobJudge::judge_reset() {
+  if (facts_.isolates) return;
+  Rank holder = 0;
+  for (const Rank rank : facts_.standbys) {
+    if (!seat(holder).is_judged()) holder = rank;
+  }
+  std::map<std::uint32_t, std::uint32_t> ways;
+  for (const Seat& each : seats_) {
+    if (each.is_missed) continue;
+    for (const SimulatedRank::Shrunk& shrunk : each.rank->shrunk()) ways[shrunk.from] = shrunk.to;
+  }
+  for (const Seat& each : seats_) {
+    if (!each.is_judged() || !is_reset(each.rank->rank(), kNever)) continue;
+    for (const SimulatedRank::Shrunk& shrunk : each.rank->shrunk()) {
+      const auto way = ways.find(shrunk.from);
+      const bool is_last = std::all_of(seats_.begin(), seats_.end(), [&](const Seat& other) {
+        return &other == &each || other.rank->rank() == holder || other.is_gone_by(shrunk.when);
+      });
+      if (!is_last && way != ways.end() && way->second != shrunk.to) {
+        accuse("a rank whose connection was reset goes on apart: " + each.rank->whereabouts());
+      }
     }
   }
 }

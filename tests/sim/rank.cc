@@ -275,7 +275,8 @@ void SimulatedRank::end_refused() {
 
 void SimulatedRank::go_on() {
   SimulatedCommunicator& made = shrinking_->made();
-  shrunk_.push_back({current().members().id(), made.members().id(), made.members().world_ranks()});
+  shrunk_.push_back(
+      {current().members().id(), made.members().id(), made.members().world_ranks(), now()});
   made.add_calls(adapted_to(around_.c, made.members().size()).operations);
   shrinking_.reset();
   current_ = &made;

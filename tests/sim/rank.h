@@ -45,6 +45,7 @@ class SimulatedRank final : private WatchedJob {
   struct Shrunk {
     std::uint32_t from = 0, to = 0;
     std::vector<Rank> members;
+    TimePoint when;
   };
   SimulatedRank(Rank rank, Surroundings around, std::uint64_t seed);
   ~SimulatedRank() override;

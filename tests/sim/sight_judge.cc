@@ -43,6 +43,8 @@ SightJudge::Said SightJudge::said_in(const std::string& message) {
 
 std::string SightJudge::judge(const Seat& its, const SimulatedRank::Seen& seen) const {
   const std::string& message = seen.failure.message();
+  // Of a part of those that were split, whose whole had failed: it names nobody.
+  if (seen.failure.rank() < 0) return {};
   const bool is_own = says(message, "which held the arbiter");
   const Word word{said_in(message), seen.failure.rank(), its.rank->rank(),
                   is_own ? seen.when : told_at_.at(message)};

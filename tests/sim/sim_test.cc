@@ -302,13 +302,38 @@ TEST(Simulation, GoesOnInOnePartWhereTheNetworkLosesWhatIsSaidOneWay) {
   }
 }
 
+// Most survivors have asked to go on and do not hear the arbiter any more when the last one asks:
+// they are with those that go on once they hear it again, and were with nobody else meanwhile.
+TEST(Simulation, GoesOnWithSurvivorsThatDoNotHearTheArbiterForAWhile) {
+  for (int step = 0; step < 60; ++step) {
+    Case c = barriers_of_five();
+    c.ranks = 6;
+    c.seed = static_cast<std::uint64_t>(step);
+    c.silence = std::chrono::seconds(4);
+    Fault does_not_hear{.kind = Fault::Kind::kPartition,
+                        .rank = 2,
+                        .peer = 5,
+                        .at = std::chrono::milliseconds(50),
+                        .lasts = std::chrono::milliseconds(3450)};
+    does_not_hear.is_one_way = true;
+    const Fault asks_late{
+        .kind = Fault::Kind::kStop, .rank = 1, .lasts = std::chrono::milliseconds(3000 + 8 * step)};
+    c.faults = {{.kind = Fault::Kind::kCrash, .rank = 4}, asks_late, does_not_hear};
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty()) << describe(c);
+    EXPECT_EQ(outcome.ranks_shrunk, 5) << describe(c);
+  }
+}
+
 // What they showed: a rank that waits for one outside of its part, or for any, or for one of
 // several that have left; refusals that follow each other without end; parts whose standby has
 // left; and, where what is said one way is lost (from 5022 on), a deaf rank that accuses one of the
-// arbiter's part.
+// arbiter's part; and what is true of parts, of a rank that was missed and of a split, and was
+// judged wrong (from 7001405 on).
 TEST(Simulation, JudgesSeedsThatOnceWentWrong) {
-  for (const std::uint64_t seed : {4008669, 4009452, 4015513, 4017683, 7008864, 7025540, 7029637,
-                                   7038467, 5022, 2851, 71009210}) {
+  for (const std::uint64_t seed :
+       {4008669, 4009452, 4015513, 4017683, 7008864, 7025540, 7029637, 7038467, 5022, 2851,
+        71009210, 7001405, 7001450, 7006878, 7012349}) {
     EXPECT_THAT(run(make_case(seed)).wrong, IsEmpty()) << "seed " << seed;
   }
 }

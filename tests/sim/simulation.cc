@@ -149,6 +149,10 @@ void Simulation::inject(const Fault& fault) {
     case Fault::Kind::kSlow:
       its.is_slow = true;
       break;
+    case Fault::Kind::kReset:
+      control_.reset(fault.rank);
+      its.is_missed = true;
+      break;
     case Fault::Kind::kDiffers:  // from the start
       break;
     case Fault::Kind::kPartition:

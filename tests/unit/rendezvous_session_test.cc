@@ -28,7 +28,10 @@ struct RankLines final : ControlLinks {
     last = std::move(bytes);
   }
   void close() override {}
-  void dial(Rank standby, const RejoinMessage&, TimePoint) override { dialled.push_back(standby); }
+  void dial(Rank standby, const RejoinMessage& told, TimePoint) override {
+    dialled.push_back(standby);
+    greeting = told;
+  }
   void give_up() override {}
   ProcessSight sight_of(Rank) const override { return sight; }
   void probe(Rank rank, TimePoint) override { probed.push_back(rank); }
@@ -40,6 +43,7 @@ struct RankLines final : ControlLinks {
   std::vector<MessageType> said;
   std::string last;
   std::vector<Rank> dialled, probed;
+  RejoinMessage greeting;  // the latest
   ProcessSight sight = ProcessSight::kStopped;
 };
 
@@ -92,6 +96,19 @@ TEST(ControlSession, IsCutOffByStandbysThatHearTheArbiter) {
   EXPECT_THAT(lines.dialled, ElementsAre(1, 1, 1));
   ASSERT_TRUE(session.is_lost());
   EXPECT_EQ(session.take_news().decisions.front().code, ErrorCode::kPartitioned);
+}
+
+// Then its end was that of the connection alone, and others may go on with it.
+TEST(ControlSession, TakesNoArbiterForEndedThatAStandbyHears) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", kSilence, lines, kMetAt);
+  session.on_closed(kMetAt);
+  EXPECT_THAT(lines.greeting.ended, ElementsAre(0));
+  session.on_dialled(DialOutcome::kRefused, kMetAt);
+  EXPECT_THAT(lines.dialled, ElementsAre(1, 2));
+  EXPECT_THAT(lines.greeting.ended, IsEmpty());
+  EXPECT_THAT(lines.greeting.dead, ElementsAre(0));
 }
 
 // One that was stopped finds out within a silence; the others have had as long by then.
