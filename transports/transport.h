@@ -90,7 +90,8 @@ class Endpoint {
                                std::uint64_t token) = 0;
   /// The operation behind a kPending token failed: afterwards its payload is not referenced and
   /// sent(token) will not come. A frame that has begun is completed from a copy of the rest, so
-  /// that the channel survives for others; one that has not begun is dropped.
+  /// that the channel survives for others. So is one of kind kEager that has not begun, since a
+  /// later message with its tag must not come in its place; any other is dropped.
   virtual void cancel(std::uint64_t token) = 0;
   /// Frames that are being received into [begin, begin + bytes) are discarded from now on: the
   /// memory goes back to the user.
@@ -98,7 +99,9 @@ class Endpoint {
 };
 
 struct EndpointTraits {
-  std::size_t eager_bytes_max = 16 * 1024;  ///< larger messages wait for a grant
+  /// Larger messages wait for a grant. Of collectives both ends decide by this: who changes it for
+  /// a transport raises kWireVersion.
+  std::size_t eager_bytes_max = 16 * 1024;
   std::size_t eager_credit_bytes =
       256 * 1024;               ///< unconsumed eager bytes per (communicator, channel)
   bool captures_sends = false;  ///< post_send always answers kDone or kFull

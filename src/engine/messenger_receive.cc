@@ -225,6 +225,7 @@ Messenger::Arrival* Messenger::new_arrival(Peer& peer, const FrameHeader& header
   } else {
     arrival = std::move(peer.free_arrivals.back());
     peer.free_arrivals.pop_back();
+    peer.kept_bytes -= arrival->buffer.capacity();
   }
   arrival->key = key_of(header);
   arrival->record = header.record;
@@ -237,12 +238,24 @@ Messenger::Arrival* Messenger::new_arrival(Peer& peer, const FrameHeader& header
   return peer.arrivals.back().get();
 }
 
+// For the next one, with its buffer as long as all that are kept are no more than the peer's
+// credit: it may have been a large one, and the next one that is may get another.
+void Messenger::keep(Peer& peer, std::unique_ptr<Arrival> arrival) {
+  const std::size_t bytes = arrival->buffer.capacity();
+  if (peer.kept_bytes + bytes > peer.traits.eager_credit_bytes) {
+    arrival->buffer = {};
+  } else {
+    peer.kept_bytes += bytes;
+  }
+  peer.free_arrivals.push_back(std::move(arrival));
+}
+
 void Messenger::erase_arrival(Peer& peer, Arrival* arrival) {
   const auto found = std::find_if(
       peer.arrivals.begin(), peer.arrivals.end(),
       [&](const std::unique_ptr<Arrival>& candidate) { return candidate.get() == arrival; });
   UNISONO_ASSERT(found != peer.arrivals.end(), "an arrival was erased twice");
-  peer.free_arrivals.push_back(std::move(*found));
+  keep(peer, std::move(*found));
   peer.arrivals.erase(found);
 }
 

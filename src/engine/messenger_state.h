@@ -172,6 +172,7 @@ struct Messenger::Peer {
   std::vector<Posted*> posted;
   std::vector<std::unique_ptr<Arrival>> arrivals;  // in order of arrival
   std::vector<std::unique_ptr<Arrival>> free_arrivals;
+  std::size_t kept_bytes = 0;  // of their buffers
   // The eager frame on its way, if place() has taken it: where its bytes go. There is one at a
   // time.
   Posted* eager_posted = nullptr;

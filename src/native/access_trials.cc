@@ -68,7 +68,7 @@ bool goes_one_way(AccessTrials::Class number) {
   return facts.has_root() && !facts.reduces;
 }
 
-// Of a block for each rank pieces, which are pages at least, may leave no room for a second place.
+// A piece has at least a page: with a block for each rank that may leave room for one place alone.
 bool has_places(AccessTrials::Class number, int ranks) {
   const bool in_parts =
       facts_of(static_cast<Collective>(number / kCallSizes)).input.holds == Holds::kBlocks;

@@ -262,7 +262,7 @@ void SimulatedTransport::Link::cancel(std::uint64_t token) {
   for (Lane& lane : lanes_) {
     std::erase_if(lane.posts, [&](Post& post) {
       if (!post.is_lent || post.token != token) return false;
-      if (!post.has_begun()) return true;
+      if (!post.has_begun() && post.frame.header.kind != FrameKind::kEager) return true;
       post.take(post.rest.size());
       post.is_lent = false;
       return false;

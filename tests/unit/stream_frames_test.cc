@@ -246,11 +246,11 @@ TEST(FrameWriter, ACancelledFrameThatHasBegunIsCompletedFromACopy) {
   FrameWriter writer;
   Bytes first = pattern(200, 1), second = pattern(200, 2), third = pattern(200, 3);
   Bytes expected;
-  append(&expected, frame_of(1, 200), first);
-  append(&expected, frame_of(3, 200), third);
-  writer.push(frame_of(1, 200), first, 77);
-  writer.push(frame_of(2, 200), second, 77);
-  writer.push(frame_of(3, 200), third, 78);
+  append(&expected, frame_of(1, 200, FrameKind::kData), first);
+  append(&expected, frame_of(3, 200, FrameKind::kData), third);
+  writer.push(frame_of(1, 200, FrameKind::kData), first, 77);
+  writer.push(frame_of(2, 200, FrameKind::kData), second, 77);
+  writer.push(frame_of(3, 200, FrameKind::kData), third, 78);
   const auto none = [](std::uint64_t token) { FAIL() << "sent(" << token << ")"; };
   Bytes wire = gathered(writer, 100);
   writer.advance(wire.size(), none);
@@ -267,6 +267,32 @@ TEST(FrameWriter, ACancelledFrameThatHasBegunIsCompletedFromACopy) {
   EXPECT_TRUE(writer.empty());
 }
 
+// What is sent next has no payload to be cancelled, and would be taken for the message before it.
+TEST(FrameWriter, ACancelledEagerFrameIsSentAllTheSame) {
+  FrameWriter writer;
+  Bytes first = pattern(200, 1), second = pattern(300, 2), third = pattern(100, 3);
+  Bytes expected;
+  append(&expected, frame_of(1, 200), first);
+  append(&expected, frame_of(2, 300), second);
+  append(&expected, frame_of(3, 100), third);
+  append(&expected, frame_of(4, 0), {});
+  writer.push(frame_of(1, 200), first, 77);
+  writer.push(frame_of(2, 300), second, 78);
+  writer.push(frame_of(3, 100), third, 79);
+  writer.push(frame_of(4, 0), {}, 0);
+  const auto none = [](std::uint64_t token) { FAIL() << "sent(" << token << ")"; };
+  Bytes wire = gathered(writer, 100);
+  writer.advance(wire.size(), none);
+  for (const std::uint64_t token : {78, 77, 79}) writer.cancel(token);
+  for (Bytes* const lent : {&first, &second, &third}) lent->assign(lent->size(), std::byte{0});
+  const Bytes rest = gathered(writer, 10000);
+  wire.insert(wire.end(), rest.begin(), rest.end());
+  EXPECT_EQ(wire, expected);
+  writer.advance(rest.size(), none);
+  EXPECT_TRUE(writer.empty());
+  EXPECT_EQ(writer.queued_bytes(), 0u);
+}
+
 // What a writer with checksums sends: frames of several sizes, one of them cancelled on the way.
 Bytes summed_wire(const std::vector<Bytes>& payloads) {
   FrameWriter writer(true);
@@ -275,7 +301,7 @@ Bytes summed_wire(const std::vector<Bytes>& payloads) {
     writer.push(frame_of(i, payloads[i].size()), payloads[i], i);
   }
   const Bytes given_up = pattern(300, 9);
-  writer.push(frame_of(98, given_up.size()), given_up, 98);
+  writer.push(frame_of(98, given_up.size(), FrameKind::kData), given_up, 98);
   writer.push(frame_of(99, 0), {}, 99);
   // Both have their checksums when the first of them is dropped.
   gathered(writer, 0);

@@ -85,9 +85,9 @@ bool ColdMemory::comes_late(std::span<const std::byte> memory) const {
 }
 
 bool ColdMemory::has(std::span<const std::byte> place) {
-  if (asked_++ % kAsksUntilNext == 0) least_ = least_of_memory();
-  const bool asks = place.size() >= kColdBytesMin && place.data() != last_ && least_ > Duration{};
-  const bool is_cold = asks && comes_late(place);
+  const bool asks = place.size() >= kColdBytesMin && place.data() != last_;
+  if (asks && asked_++ % kAsksUntilNext == 0) least_ = least_of_memory();
+  const bool is_cold = asks && least_ > Duration{} && comes_late(place);
   last_ = is_cold ? place.data() : nullptr;
   return is_cold;
 }

@@ -1,10 +1,11 @@
 // Whether messages in private memory are lent, for one copy by the kernel, or go through the ring,
 // for two through the caches: which is faster depends on the processor, on where the two ranks run
-// and on the size. So the first messages of each size go both ways, in kRows rows of kRowTimes, and
-// the rest as was faster. Where neither way is far behind, both are tried again in rows of
-// kLongRowTimes some messages later, because one copy finds more and more in a large cache the
-// longer messages go that way. kMessagesUntilNext later all is tried again. Where an earlier job
-// has left what it learned (trial_memory.h) they begin with that, and try after a quarter of those.
+// and on the size. So, once twice the largest ring's bytes of a size have gone through the ring,
+// messages go both ways, in kRows rows of kRowTimes, and the rest as was faster. Where neither way
+// is far behind, both are tried again in rows of kLongRowTimes some messages later, because one
+// copy finds more and more in a large cache the longer messages go that way. kMessagesUntilNext
+// later all is tried again. Where an earlier job has left what it learned (trial_memory.h) they
+// begin with that, and try after a quarter of those.
 //
 // The reader times every message of such a size, from its grant, or the end of the message before,
 // to its last byte, or until a message of such a size that it sends itself is sent, if that is

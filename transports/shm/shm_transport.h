@@ -37,8 +37,9 @@ class ShmTransport final : public Transport {
   ~ShmTransport() override;
 
   std::string_view name() const override { return "shm"; }
-  /// A grant costs two lines between cores, the copy of a message that comes early less.
-  EndpointTraits traits() const override { return {.eager_bytes_max = 64 * 1024}; }
+  /// A grant costs two lines between cores, one after the other. What is longer may be lent
+  /// instead.
+  EndpointTraits traits() const override { return {.eager_bytes_max = 32 * 1024}; }
   std::string address() const override { return "shm"; }
   /// Nothing to learn: the rings were agreed on when the ranks of this host met.
   Status set_peers(std::vector<std::string>) override { return Status(); }
@@ -84,7 +85,7 @@ class ShmTransport final : public Transport {
     const Rank self_;
     const Rank peer_;
     bool closed_ = false;
-    bool failed_ = false;   // closed() is to be reported by the next poll
+    bool failed_ = false;   // closed() is to be reported when its turn comes
     bool pending_ = false;  // the payload of the frame partly written is the caller's
     std::uint64_t pending_token_ = 0;
     std::unique_ptr<PassedBuffers> buffers_;
@@ -108,9 +109,10 @@ class ShmTransport final : public Transport {
   std::unique_ptr<OpenRing> open_ring_;
   std::unique_ptr<Loans> loans_;
   std::vector<Link> links_;
-  std::vector<int> link_of_rank_;               // by world rank; -1: not on this host
-  std::size_t next_ = 0;                        // the link whose turn it is
-  std::array<std::size_t, kBusyLinks> busy_{};  // where something moved last; the latest first
+  std::vector<int> link_of_rank_;  // by world rank; -1: not on this host
+  std::size_t next_ = 0;           // the link whose turn it is
+  std::array<std::size_t, kBusyLinks> busy_{0, 1, 2,
+                                            3};  // where something moved last; the latest first
   bool left_ = false;
 };
 

@@ -86,7 +86,7 @@ PieceStores StoreTrials::time_piece(State& state) {
 // Once the reader has timed them all.
 void StoreTrials::decide(State& state) {
   ReaderTimes::OfSize& told = told_->of_size[size_of(state)];
-  // Acquire pairs with note_read(): the times come with it.
+  // Acquire pairs with StoreTimer::note(): the times come with it.
   if (word(told.trials).load(std::memory_order_acquire) != state.trials) return;
   const std::uint32_t read_cached = word(told.cached).load(std::memory_order_relaxed);
   const std::uint32_t read_streamed = word(told.streamed).load(std::memory_order_relaxed);

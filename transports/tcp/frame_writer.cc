@@ -1,6 +1,8 @@
 // Queueing and gathering. See frame_writer.h.
 #include "transports/tcp/frame_writer.h"
 
+#include <utility>
+
 #include "base/assert.h"
 
 namespace unisono::tcp {
@@ -20,7 +22,7 @@ void FrameWriter::push(const FrameHeader& header, std::span<const std::byte> pay
 }
 
 void FrameWriter::move_first_to(FrameWriter* to) {
-  UNISONO_ASSERT(count_ > 0 && at(0).sent == 0 && !at(0).summed,
+  UNISONO_ASSERT(count_ > 0 && at(0).sent == 0 && !at(0).summed && at(0).copy.empty(),
                  "a frame that has not begun moves");
   const Pending& frame = at(0);
   to->push(frame.head.header, frame.payload, frame.token);
@@ -32,23 +34,23 @@ void FrameWriter::move_first_to(FrameWriter* to) {
 void FrameWriter::cancel(std::uint64_t token) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < count_; ++i) {
-    Pending frame = at(i);
+    Pending& frame = at(i);
     // Fewer frames may go before it now.
     if (frame.summed && frame.sent == 0) {
       frame.summed = false;
       --number_;
     }
     if (frame.lent && frame.token == token) {
-      if (frame.sent == 0) {
+      if (frame.sent == 0 && frame.head.header.kind != FrameKind::kEager) {
         queued_bytes_ -= bytes_of(frame);
         continue;
       }
-      // Only the first frame can have begun, so one copy is enough at any time.
-      copy_.assign(frame.payload.begin(), frame.payload.end());
-      frame.payload = copy_;
+      frame.copy.assign(frame.payload.begin(), frame.payload.end());
+      frame.payload = frame.copy;
       frame.lent = false;
     }
-    at(kept++) = frame;
+    if (kept != i) at(kept) = std::move(frame);
+    ++kept;
   }
   count_ = kept;
 }

@@ -46,8 +46,7 @@ class FrameWriter {
   void move_first_to(FrameWriter* to);
   /// Fills `out` with the next bytes to send, at most about `bytes_max`. Returns entries used.
   int gather(std::span<iovec> out, std::size_t bytes_max);
-  /// Payloads lent with `token` are not referenced afterwards: frames that have not begun are
-  /// dropped, the one that has is completed from a copy.
+  /// Payloads lent with `token` are not referenced afterwards: as Endpoint::cancel().
   void cancel(std::uint64_t token);
 
   /// Counts `bytes` as sent; `ended(token)` for each frame that lent its payload and is complete.
@@ -81,6 +80,7 @@ class FrameWriter {
     std::size_t sent = 0;
     bool lent = false;
     bool summed = false;
+    std::vector<std::byte> copy;  // the payload of a cancelled frame that is sent all the same
   };
   static constexpr std::size_t kPlaces = kFramesMax + 2;
 
@@ -92,6 +92,7 @@ class FrameWriter {
   void end_first(Ended&& ended) {
     const bool lent = at(0).lent;
     const std::uint64_t token = at(0).token;
+    at(0).copy = {};
     first_ = (first_ + 1) % kPlaces;
     --count_;
     if (lent) ended(token);
@@ -102,8 +103,7 @@ class FrameWriter {
   std::size_t count_ = 0;
   std::size_t queued_bytes_ = 0;
   std::size_t head_bytes_;
-  std::uint64_t number_ = 0;     // of the next frame that gets sums
-  std::vector<std::byte> copy_;  // the payload of a cancelled frame that had begun
+  std::uint64_t number_ = 0;  // of the next frame that gets sums
 };
 
 }  // namespace unisono::tcp
