@@ -186,14 +186,10 @@ Status Watchdog::time_out(detail::RequestState& request, TimePoint now) const {
 }
 
 // The arbiter is about to say who holds it up. Messages have no number by which it could tell them
-// apart: it hears of the last one of those that are late.
-void Watchdog::withdraw_timeout(const detail::RequestState& request,
-                                const std::vector<detail::RequestState*>& running) const {
+// apart.
+void Watchdog::withdraw_timeout(const detail::RequestState& request) const {
   const std::uint64_t operation = request.notes.late_operation;
-  const bool is_last = std::none_of(running.begin(), running.end(), [&](const auto* other) {
-    return other->notes.timed_out && other->notes.late_operation == operation;
-  });
-  if (is_last) job_.withdraw_timeout(members_.id(), operation);
+  if (operation != kPointToPointSequence) job_.withdraw_timeout(members_.id(), operation);
 }
 
 // Collectives are counted; messages are told apart by peer and tag.

@@ -27,10 +27,8 @@ class Watchdog {
   /// Looks at a running call: ok, or why the communicator fails. `peer_left`, by world rank: who
   /// has left the job.
   Status look_at(detail::RequestState& request, TimePoint now, const std::vector<bool>& peer_left);
-  /// A call has ended well after its deadline had passed (WatchNotes::timed_out), while others are
-  /// `running`.
-  void withdraw_timeout(const detail::RequestState& request,
-                        const std::vector<detail::RequestState*>& running) const;
+  /// A call has ended well after its deadline had passed (WatchNotes::timed_out).
+  void withdraw_timeout(const detail::RequestState& request) const;
   /// For whom a running call waits.
   RunningWait wait_of(detail::RequestState& request);
   /// As look_at(), for replays of captured calls.

@@ -78,9 +78,7 @@ void WatchedCommunicator::on_done(RequestState& request) {
   requests_.note_ended(request);
   const bool succeeded = note_outcome(request);
   if (succeeded) host_.traffic().count_call(request.call.collective);
-  if (succeeded && request.notes.timed_out) {
-    watchdog_.withdraw_timeout(request, requests_.running());
-  }
+  if (succeeded && request.notes.timed_out) watchdog_.withdraw_timeout(request);
   request.backend->end(request, succeeded);
   if (!succeeded) request.outcome = outcome_of(request);
   host_.recorder().end(request.recorded, request.outcome, request.concerns_call_alone);

@@ -170,12 +170,12 @@ void FailureDecider::on_timed_out(Rank rank, WaitMessage message, TimePoint now)
   if (presence(rank) != Presence::kHere) return;
   const Operation operation{message.communicator, message.sequence};
   if (timeouts_.size() < kTimeoutsMax || timeouts_.count(operation) > 0) {
-    Timeout& timeout =
-        timeouts_.try_emplace(operation, Timeout{now + kGatherTime, rank}).first->second;
+    const Timeout first{.due = now + kGatherTime, .reporter = rank, .call = message.call};
+    Timeout& timeout = timeouts_.try_emplace(operation, first).first->second;
     timeout.arrived.insert(rank);
+    timeout.late.insert(rank);
     timeout.members.insert(message.members.begin(), message.members.end());
-    Late& late = timeout.late.try_emplace(rank, Late{message.call}).first->second;
-    late.waiting_for.insert(message.waiting_for.begin(), message.waiting_for.end());
+    timeout.awaited.insert(message.waiting_for.begin(), message.waiting_for.end());
   }
   note(rank, std::move(message));
   const std::set<Rank> awaited = awaited_in(operation);
@@ -413,18 +413,11 @@ void FailureDecider::tell_that_peer_left(Rank reporter, Rank peer) {
 
 FailureDecision FailureDecider::judge(const Operation& operation, const Timeout& timeout) const {
   FailureDecision decision{ErrorCode::kTimeout, -1, operation.first, operation.second, ""};
-  const auto reporter = timeout.late.find(timeout.reporter);
-  const auto& [first_rank, first] =
-      reporter == timeout.late.end() ? *timeout.late.begin() : *reporter;
   if (operation.second == kPointToPointSequence) {
-    std::set<Rank> awaited;
-    for (const auto& [rank, each] : timeout.late) {
-      awaited.insert(each.waiting_for.begin(), each.waiting_for.end());
-    }
     decision.message =
-        fmt::format("{} did not finish on rank {} within its deadline; waiting for {}", first.call,
-                    first_rank, ranks_text(to_vector(awaited)));
-    add_fault(awaited, operation, &decision);
+        fmt::format("{} did not finish on rank {} within its deadline; waiting for {}",
+                    timeout.call, timeout.reporter, ranks_text(to_vector(timeout.awaited)));
+    add_fault(timeout.awaited, operation, &decision);
     return decision;
   }
   std::set<Rank> arrived = timeout.arrived;
@@ -437,7 +430,7 @@ FailureDecision FailureDecider::judge(const Operation& operation, const Timeout&
 
   const std::string what =
       fmt::format("operation {} of communicator {}{}", operation.second, operation.first,
-                  first.call.empty() ? "" : " (" + first.call + ")");
+                  timeout.call.empty() ? "" : " (" + timeout.call + ")");
   const std::size_t size = timeout.members.size();
   const std::string of = size == 0 ? "" : fmt::format(" of {} members", size);
   if (missing.empty()) {

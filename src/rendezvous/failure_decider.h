@@ -122,16 +122,14 @@ class FailureDecider {
  private:
   enum class Presence : std::uint8_t { kHere, kLeft, kDead };
   using Operation = std::pair<std::uint32_t, std::uint64_t>;  // communicator, sequence
-  struct Late {
-    std::string call;                 // for people; of several messages the first
-    std::set<Rank> waiting_for = {};  // of all of them
-  };
   struct Timeout {
     TimePoint due;
-    Rank reporter;  // the first
+    Rank reporter;     // the first
+    std::string call;  // its, for people
     std::set<Rank> members = {};
-    std::set<Rank> arrived = {};     // those whose deadline passed
-    std::map<Rank, Late> late = {};  // of these, who waits yet
+    std::set<Rank> awaited = {};  // by those whose deadline passed
+    std::set<Rank> arrived = {};  // these
+    std::set<Rank> late = {};     // of these, who waits yet
   };
   struct BrokenLink {
     TimePoint earliest, due;

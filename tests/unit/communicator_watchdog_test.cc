@@ -222,23 +222,17 @@ TEST_F(WatchdogTest, TellsTheArbiterOfACallThatEndsWellAfterItsDeadline) {
   job_.asked.clear();
   EXPECT_TRUE(request_.notes.timed_out);
   request_.is_numbered = false;  // as of a device's call, whose part on the host has ended
-  watchdog_.withdraw_timeout(request_, {});
+  watchdog_.withdraw_timeout(request_);
   EXPECT_THAT(job_.asked, ElementsAre("withdrawn 1/5"));
 }
 
-// Which the arbiter cannot tell apart.
-TEST_F(WatchdogTest, WithdrawsTheLastOfMessagesThatWereLate) {
+TEST_F(WatchdogTest, WithdrawsNoMessage) {
   begin(Collective::kReceive);
   waits_.ranks = {1};
   EXPECT_TRUE(look_after(job_.timeout()));
   job_.asked.clear();
-  detail::RequestState other;
-  other.notes = request_.notes;
-  watchdog_.withdraw_timeout(request_, {&other});
+  watchdog_.withdraw_timeout(request_);
   EXPECT_THAT(job_.asked, IsEmpty());
-  other.notes.timed_out = false;
-  watchdog_.withdraw_timeout(request_, {&other});
-  EXPECT_THAT(job_.asked, ElementsAre("withdrawn 1/message"));
 }
 
 TEST_F(WatchdogTest, NamesTheOnlyRankThatIsWaitedFor) {

@@ -133,28 +133,6 @@ TEST(FailureDecider, NoTimeoutIsToldWhereAllHaveDoneMeanwhile) {
   }
 }
 
-// Messages of a communicator have no number: one that has ended well is neither told nor blamed on.
-TEST(FailureDecider, OfMessagesThoseAreToldThatAreLateYet) {
-  for (const bool all_have : {true, false}) {
-    FailureDecider decider(members(4));
-    const auto late = [&](Rank rank, Rank peer, const std::string& call) {
-      decider.on_timed_out(rank, {5, kPointToPointSequence, {peer}, {0, 1, 2, 3}, call}, kStart);
-    };
-    late(0, 3, "receive from rank 3");
-    late(1, 2, "receive from rank 2");
-    decider.on_ended_well(0, {5, kPointToPointSequence, {}, {}});
-    if (all_have) decider.on_ended_well(1, {5, kPointToPointSequence, {}, {}});
-    const auto said = decisions_of(decider.take(kStart + kGatherTime));
-    EXPECT_EQ(decider.next_due(), kNever);
-    ASSERT_THAT(said, SizeIs(all_have ? 0 : 1));
-    if (all_have) continue;
-    EXPECT_EQ(said[0].decision.failed_rank, 2);
-    EXPECT_THAT(said[0].decision.message,
-                HasSubstr("receive from rank 2 did not finish on rank 1 within its deadline; "
-                          "waiting for rank 2;"));
-  }
-}
-
 TEST(FailureDecider, WhoHasEndedACallHasNotFailedToArriveInIt) {
   FailureDecider decider(members(3));
   decider.on_timed_out(1, {5, 9, {0}, {0, 1, 2}}, kStart);
