@@ -371,7 +371,7 @@ TEST(RendezvousByFile, WorksWithAKey) {
 // ---- What is said when it cannot work ------------------------------------------------------
 
 TEST(RendezvousFailure, NamesTheMissingRanks) {
-  const Environment where = with(launcher(), {"UNISONO_TIMEOUT=1s"});
+  const Environment where = with(launcher(), {"UNISONO_TIMEOUT=1s", "UNISONO_WARN_AFTER=1ms"});
   std::vector<ChildProcess> ranks;
   for (const int rank : {0, 2}) ranks.emplace_back("meet", rank_of(rank, 4, where));
   for (ChildProcess& child : ranks) {
@@ -379,6 +379,7 @@ TEST(RendezvousFailure, NamesTheMissingRanks) {
     EXPECT_THAT(child.output(), HasSubstr("rendezvous"));
     EXPECT_THAT(child.output(), HasSubstr("1 and 3"));
   }
+  EXPECT_THAT(ranks[0].output(), HasSubstr("of 4 have not arrived after"));
 }
 
 TEST(RendezvousFailure, NamesRankZeroWhenItIsMissing) {
