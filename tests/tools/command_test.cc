@@ -17,6 +17,7 @@ using testing::AnyOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 // `line` is what a user would type behind "unisono", redirections included.
 ShellRun run_command(const std::string& line) {
@@ -48,6 +49,19 @@ TEST(Commands, EndWith2OnAWrongCommandLine) {
     const ShellRun run = run_command(std::string(line) + " 2>&1");
     EXPECT_EQ(run.status, 2) << line;
     EXPECT_THAT(run.output, HasSubstr("bogus")) << line;
+  }
+}
+
+TEST(Commands, InfoPrintsItsTablesBehindEveryVariableThatIsWrong) {
+  for (const auto& [line, table] :
+       {std::pair("info", "UNISONO_WAIT"), std::pair("info --json", "UNISONO_WAIT"),
+        std::pair("info --machine", "ranks may use")}) {
+    const ShellRun run = test::run_shell("UNISONO_FOO=1 UNISONO_TIMEOUT=soon UNISONO_WAIT=spin " +
+                                         std::string(UNISONO_COMMAND) + " " + line + " 2>&1");
+    EXPECT_EQ(run.status, 2) << line;
+    EXPECT_THAT(run.output, StartsWith("unisono info: unknown variable UNISONO_FOO")) << line;
+    EXPECT_THAT(run.output, HasSubstr("unisono info: UNISONO_TIMEOUT=soon: expected")) << line;
+    EXPECT_THAT(run.output, HasSubstr(table)) << line;
   }
 }
 
