@@ -343,9 +343,24 @@ TEST(PerfCommand, NamesTheWrongArgument) {
   refuses("broadcast -n 2 -r 5", "--root 5");
   refuses("p2p -n 1", "two ranks");
   refuses("all_reduce --timeout 0.0005", "--timeout: '0.0005'");
-  refuses("all_reduce -n 1 -b 1 -e 2", "1 bytes are too few for one element of float32 on each");
-  refuses("all_gather -n 2 -b 4 -e 7",
-          "4 bytes are too few for one element of float32 for each of");
+  refuses("all_reduce -n 1 -b 1 -e 2",
+          "--maxbytes 2 is too small: one element of float32 takes 4 bytes");
+  refuses("all_reduce -n 1 -b 3 -e 8",
+          "no size from --minbytes 3 to --maxbytes 8 is large enough: one element of float32 takes "
+          "4 bytes; set --minbytes 4");
+}
+
+// Not by each rank, and not by a launcher that saw them fail.
+TEST(PerfCommand, SaysInOneLineWhatIsWrongForSoManyRanks) {
+  for (const auto& [line, words] :
+       {std::pair("broadcast -n 2 -r 5 -e 64", "--root 5 is not one of the 2 ranks"),
+        std::pair("all_gather -n 2 -b 3 -e 7",
+                  "--maxbytes 7 is too small: one element of float32 for each of the 2 ranks takes "
+                  "8 bytes")}) {
+    const test::ShellRun run = run_command(line);
+    EXPECT_EQ(run.status, 2) << line;
+    EXPECT_EQ(run.output, std::string("unisono perf: ") + words + "\n");
+  }
 }
 
 }  // namespace

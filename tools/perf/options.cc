@@ -274,6 +274,7 @@ Status fill(const Texts& texts, Options& options) {
   if (!texts.step_bytes.empty()) {
     UNISONO_ASSIGN(step, tools::parse_bytes(texts.step_bytes, "--stepbytes", bounds));
   }
+  options.bytes_max = max;
   UNISONO_ASSIGN(options.sizes, list_sizes(min, max, texts.step_factor, step));
   UNISONO_ASSIGN(options.types, parse_types(texts.type));
   UNISONO_ASSIGN(options.ops, parse_ops(texts.op));
