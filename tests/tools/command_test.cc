@@ -71,6 +71,8 @@ TEST(Commands, NameThemselvesTheOptionAndTheValueThatIsWrong) {
         std::pair("plan all_reduce -n abc", "unisono plan: --ranks: 'abc' is not a number"),
         std::pair("plan all_reduce -b abc", "unisono plan: --bytes: 'abc' is not a size such as"),
         std::pair("perf all_reduce --budget-ms abc", "unisono perf: --budget-ms: Value abc"),
+        std::pair("perf all_reduce -g 1", "unisono perf: -g has no meaning here; see -n\n"),
+        std::pair("perf all_reduce --nthreads", "unisono perf: -t has no meaning here; see -n\n"),
         std::pair("perf all_reduce -o foo", "unisono perf: --op: 'foo' is none of: sum prod"),
         std::pair("tune -n 1", "unisono tune: --ranks: Value 1"),
         std::pair("info --why foo",

@@ -105,6 +105,20 @@ std::string collective_names() {
   return names;
 }
 
+/// What people who know nccl-tests type here.
+void refuse_flags_of_nccl_tests(CLI::App& app) {
+  for (const char* names : {"-g,--ngpus", "-t,--nthreads"}) {
+    const std::string name(names, 2);
+    app.add_option_function<std::string>(
+           names,
+           [name](const std::string&) {
+             throw CLI::ValidationError(name + " has no meaning here; see -n");
+           })
+        ->group("")
+        ->expected(0, 1);
+  }
+}
+
 void declare(CLI::App& app, Texts& texts, Options& options) {
   app.footer(kFooter);
   app.add_option("collective", texts.collective, "What to measure:" + collective_names())
@@ -165,6 +179,7 @@ void declare(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--timeout", texts.timeout, "Seconds after which a call fails (default: 600)");
   auto* json = app.add_flag("--json", texts.json, "One JSON object a line");
   app.add_flag("--csv", texts.csv, "Comma-separated values")->excludes(json);
+  refuse_flags_of_nccl_tests(app);
 }
 
 Result<std::vector<DataType>> parse_types(const std::string& text) {
