@@ -314,7 +314,7 @@ Status fill(const Texts& texts, Options& options) {
   options.format = texts.json ? Format::kJson : texts.csv ? Format::kCsv : Format::kTable;
   if (options.ranks < 1 || options.ranks > kRanksMax) {
     return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--ranks: {} is not within 1 and {}", options.ranks, kRanksMax));
+                  fmt::format("--ranks: {} is outside 1 to {}", options.ranks, kRanksMax));
   }
   return check_combination(options, texts);
 }
