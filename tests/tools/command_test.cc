@@ -78,6 +78,8 @@ TEST(Commands, NameThemselvesTheOptionAndTheValueThatIsWrong) {
         std::pair("perf all_reduce --nthreads", "unisono perf: -t has no meaning here; see -n\n"),
         std::pair("run -n", "unisono run: --nproc-per-node: its value is missing"),
         std::pair("info --why", "unisono info: --why: its value is missing"),
+        std::pair("plan all_reduce --cost --topology nodes=8x4",
+                  "8 x 4 = 32 ranks, but --ranks is 4: add -n 32"),
         std::pair("perf all_reduce -o foo", "unisono perf: --op: 'foo' is none of: sum prod"),
         std::pair("tune -n 1", "unisono tune: --ranks: 1 is outside 2 to"),
         std::pair("info --why foo",
