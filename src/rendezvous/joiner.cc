@@ -215,8 +215,14 @@ class ArbiterAwaited {
 
 std::string unreached_text(const RendezvousPoint& point, Rank self, std::string_view said,
                            std::string_view when, Duration waited, const Status& why) {
-  return fmt::format("rank {} {} rank 0 at {} {} {}: {}", self, said, place_text(point), when,
-                     duration_text(waited), why.message());
+  // Such a name says nothing to people.
+  const std::string_view remedy =
+      point.kind == RendezvousPoint::Kind::kAbstract && !point.within_process
+          ? "; rank 0 is not running, or its MASTER_ADDR, MASTER_PORT or run id differ from those "
+            "of this rank (the name is a hash of them)"
+          : "";
+  return fmt::format("rank {} {} rank 0 at {} {} {}: {}{}", self, said, place_text(point), when,
+                     duration_text(waited), why.message(), remedy);
 }
 
 Result<Joined> attend(const RendezvousPoint& point, const Applicant& self, TimePoint started,

@@ -386,6 +386,7 @@ TEST(RendezvousFailure, NamesRankZeroWhenItIsMissing) {
   ChildProcess child("meet", rank_of(1, 2, with(launcher(), {"UNISONO_TIMEOUT=1s"})));
   EXPECT_EQ(child.wait(), kFailed) << child.output();
   EXPECT_THAT(child.output(), HasSubstr("rank 0"));
+  EXPECT_THAT(child.output(), HasSubstr("MASTER_ADDR, MASTER_PORT or run id differ"));
 }
 
 TEST(RendezvousFailure, NamesARankThatComesTwice) {
