@@ -17,6 +17,7 @@
 #include "algorithms/algorithm.h"
 #include "base/collective.h"
 #include "shell.h"
+#include "tests/support/temporary_folder.h"
 #include "tools/perf/cases.h"
 #include "tools/perf/lockstep.h"
 #include "tools/perf/options.h"
@@ -360,6 +361,17 @@ TEST(PerfCommand, SaysInOneLineWhatIsWrongForSoManyRanks) {
     const test::ShellRun run = run_command(line);
     EXPECT_EQ(run.status, 2) << line;
     EXPECT_EQ(run.output, std::string("unisono perf: ") + words + "\n");
+  }
+}
+
+TEST(PerfCommand, EndsQuietlyWhenItsReaderHasLeft) {
+  const test::TemporaryFolder folder;
+  const std::string said = folder / "said";
+  for (const char* ranks : {"-n 1", "-n 2", "-n 2 --as threads", "-n 2 --transport tcp"}) {
+    const test::ShellRun run =
+        test::run_shell("(" + std::string(UNISONO_COMMAND) + " perf all_reduce -e 4K -I 1 -w 0 " +
+                        ranks + " 2>" + said + "; echo status $? >>" + said + ") | :; cat " + said);
+    EXPECT_EQ(run.output, "status 0\n") << ranks;
   }
 }
 

@@ -73,7 +73,8 @@ bytes as must be read and written (all_reduce: 2 N for each rank), at a rate mea
   unisono perf all_reduce -n 4 --as threads --memory cuda --floor -b 64M -e 1G --mode both
 
 Results are checked against the closed form, every element: the column #wrong. The exit status is 1
-when any is wrong or the output cannot be written, 2 for a wrong command line.
+when any is wrong or the output cannot be written (a reader that leaves, as head does, ends it
+quietly), 2 for a wrong command line.
 
 From nccl-tests: -b -e -f -i -w -c -d -o -r mean the same. Its -n (iterations) is --iters or -I
 here, because -n is the number of ranks, as in `unisono run`; -g and -t have no meaning here.

@@ -193,6 +193,7 @@ std::uint64_t run_rows(const Options& options, Communicator& communicator, RankS
   if (report) report->header();
   std::uint64_t wrong = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (sync.decide(report && report->is_unread() ? 1 : 0) != 0) break;
     if (report) report->progress(i, rows[i]);
     measure_row(communicator, sync, arenas[rows[i].buffers], device, options,
                 surroundings.cache_bytes, rows[i]);
