@@ -165,6 +165,13 @@ TEST_P(Rendezvous, ByLauncherVariablesWorksTwiceInOneProcess) {
   expect_all_met(ranks);
 }
 
+// That all are on one host shows when they have met.
+TEST(RendezvousOnOneHost, SaysNothingOfANetworkThatIsNotUsed) {
+  auto ranks = start("meet", 2, with(launcher(), {"LOCAL_WORLD_SIZE=", "UNISONO_LOG=info"}));
+  expect_all_met(ranks);
+  for (ChildProcess& child : ranks) EXPECT_THAT(child.output(), Not(HasSubstr("TCP is used")));
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports, Rendezvous,
                          testing::ValuesIn(tested_transports_of_processes()),
                          [](const auto& info) { return info.param; });
