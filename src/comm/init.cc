@@ -114,6 +114,7 @@ namespace {
 void complete(const LauncherVariables& variables, int device, RuntimeOptions* runtime) {
   runtime->rendezvous.interface_address = runtime->config.interface_address;
   runtime->rendezvous.silence = runtime->config.silence;
+  runtime->rendezvous.warn_after = runtime->config.warn_after;
   runtime->rank = std::max(variables.rank, 0);
   runtime->size = std::max(variables.world_size, 1);
   runtime->local_size = variables.local_world_size > 0 ? variables.local_world_size

@@ -80,13 +80,21 @@ Status TransportSet::open_network() {
     if (opened) return opened;
     log::warning("TCP is used instead of verbs: " + opened.message());
   } else {
-    // Who names devices wants them; most machines have none, and nobody misses them.
-    const VerbsConfig& verbs = config_.verbs;
-    const bool wanted =
-        !verbs.devices.empty() || verbs.gid != "auto" || verbs.connect != "exchange";
-    (wanted ? log::warning : log::info)("TCP is used, not verbs: " + probe.reason);
+    no_verbs_ = probe.reason;
   }
   return open_stream(StreamOptions::Family::kTcp, Link::kTcp, false);
+}
+
+// Who names devices wants them; most machines have none, and nobody misses them.
+void TransportSet::tell_missing_verbs(const World& job) const {
+  const bool uses_tcp =
+      std::any_of(job.members.begin(), job.members.end(), [&](const Member& member) {
+        return member.rank != rank_ && links_.to(member.rank) == Link::kTcp;
+      });
+  if (no_verbs_.empty() || !uses_tcp) return;
+  const VerbsConfig& verbs = config_.verbs;
+  const bool wanted = !verbs.devices.empty() || verbs.gid != "auto" || verbs.connect != "exchange";
+  (wanted ? log::warning : log::info)("TCP is used, not verbs: " + no_verbs_);
 }
 
 Status TransportSet::connect(const World& job, const std::shared_ptr<shm::SharedSegment>& segment,
@@ -96,6 +104,7 @@ Status TransportSet::connect(const World& job, const std::shared_ptr<shm::Shared
   UNISONO_ASSIGN(links_, LinkMap::make(job, config_.transport, [&](Rank rank) {
                    return segment != nullptr && segment->local_index(rank) >= 0;
                  }));
+  tell_missing_verbs(job);
   for (Slot& slot : slots_) {
     slot.transport->set_identity(job.job_id, job.key);
     UNISONO_TRY(slot.transport->set_peers(addresses_for(slot, job)));

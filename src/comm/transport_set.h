@@ -54,6 +54,7 @@ class TransportSet {
   Status open_stream(StreamOptions::Family family, algorithms::Link link, bool single_host);
   Status open_verbs(bool single_host);
   Status open_network();
+  void tell_missing_verbs(const World& job) const;
   Status connect_loopback(const World& job);
   Status connect_shared_memory(const std::shared_ptr<shm::SharedSegment>& segment);
   std::vector<std::string> addresses_for(const Slot& slot, const World& job) const;
@@ -64,6 +65,7 @@ class TransportSet {
   const int size_;
   std::string addresses_;
   std::vector<Slot> slots_;
+  std::string no_verbs_;  // why; empty: there are some, or nobody looked
   SelfTransport self_;
   LinkMap links_;
 };

@@ -349,7 +349,7 @@ const Row kRows[]{
 };
 
 // A misspelt variable silently ignored costs people days.
-Status check_unknown_variables() {
+void check_unknown_variables(std::vector<Status>* wrong) {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     if (!text.starts_with("UNISONO_")) continue;
@@ -357,28 +357,37 @@ Status check_unknown_variables() {
     const auto known = std::find_if(std::begin(kRows), std::end(kRows),
                                     [&](const Row& row) { return row.variable.name == name; });
     if (known == std::end(kRows)) {
-      return Status(ErrorCode::kInvalidArgument,
-                    "unknown variable " + std::string(name) + "; `unisono info` lists all");
+      wrong->push_back({ErrorCode::kInvalidArgument,
+                        "unknown variable " + std::string(name) + "; `unisono info` lists all"});
     }
   }
-  return Status();
 }
 
 }  // namespace
 
 Result<Config> Config::from_environment() {
-  UNISONO_TRY(check_unknown_variables());
+  std::vector<Status> wrong;
+  Config config = from_environment(&wrong);
+  if (!wrong.empty()) return wrong.front();
+  return config;
+}
+
+Config Config::from_environment(std::vector<Status>* wrong) {
+  check_unknown_variables(wrong);
   Config config;
   set_default_cache(&config);
   for (const Row& row : kRows) {
     const char* text = read_variable(std::string(row.variable.name));
     if (text == nullptr) continue;
-    if (const Status status = row.parse(text, &config); !status) {
-      return Status(ErrorCode::kInvalidArgument,
-                    std::string(row.variable.name) +
-                        (row.variable.secret ? std::string() : "=" + std::string(text)) +
-                        ": expected " + status.message());
+    Config with_it = config;
+    if (const Status status = row.parse(text, &with_it); !status) {
+      wrong->push_back({ErrorCode::kInvalidArgument,
+                        std::string(row.variable.name) +
+                            (row.variable.secret ? std::string() : "=" + std::string(text)) +
+                            ": expected " + status.message()});
+      continue;
     }
+    config = std::move(with_it);
   }
   return config;
 }

@@ -87,6 +87,9 @@ struct Config {
   /// Reads the environment. kInvalidArgument names the variable, its value and what is accepted;
   /// an unknown variable that begins with UNISONO_ is reported too.
   UNISONO_API static Result<Config> from_environment();
+  /// Likewise, with the default in the place of a value that is not accepted; `wrong` gets every
+  /// error.
+  UNISONO_API static Config from_environment(std::vector<Status>* wrong);
   /// Whether `cache` is to be read and written.
   bool keeps_facts() const { return !cache.empty() && cache != "off"; }
   /// What a caller gave beside the environment; empty changes nothing. As check_transport().

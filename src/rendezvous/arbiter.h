@@ -85,6 +85,9 @@ struct RendezvousPoint {
   /// UNISONO_SILENCE: rank and arbiter each take the other for lost that says nothing for so long.
   /// 0: never.
   std::chrono::milliseconds silence{0};
+  /// UNISONO_WARN_AFTER: so long after join() began rank 0 logs once who has not arrived, and a
+  /// rank that does not reach rank 0 says so. 0: never.
+  std::chrono::milliseconds warn_after{0};
   /// Asked now and then while this rank waits for the others; its error ends the wait. Empty:
   /// nobody is.
   std::function<Status()> go_on{};

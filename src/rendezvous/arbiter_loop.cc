@@ -61,7 +61,8 @@ ArbiterLoop::ArbiterLoop(ArbiterOptions options, UniqueFd epoll, int stop)
     : options_(std::move(options)),
       strangers_({options_.handshake_job_id, options_.key, options_.self,
                   static_cast<int>(options_.members.size())}),
-      rendezvous_(options_.size, options_.started, options_.comes_once),
+      rendezvous_(options_.size, options_.started, options_.comes_once,
+                  warning_at(options_.started, options_.warn_after, options_.deadline)),
       backlog_bytes_max_(kBacklogBytesMax),
       serves_(options_.members.empty()),
       now_(Clock::now()),
@@ -313,6 +314,7 @@ void ArbiterLoop::close(int fd) {
 
 void ArbiterLoop::on_timers() {
   if (phase_ == Phase::kGathering) {
+    if (const std::string text = rendezvous_.take_warning(now_); !text.empty()) log::warning(text);
     if (const Status lost = rendezvous_.lost(now_); !lost) fail(lost);
     if (now_ >= options_.deadline) fail(rendezvous_.overdue(now_));
   }

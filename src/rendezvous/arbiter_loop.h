@@ -34,10 +34,11 @@ struct ArbiterOptions {
   TimePoint started;
   TimePoint deadline;  ///< of the rendezvous
   std::vector<Listener> listeners;
-  Rank self = 0;                         ///< whose process it is
-  std::vector<Member> members;           ///< a standby's: the world that has met
-  std::chrono::milliseconds silence{0};  ///< as RendezvousPoint::silence
-  bool comes_once = false;               ///< as RendezvousPoint::comes_once
+  Rank self = 0;                            ///< whose process it is
+  std::vector<Member> members;              ///< a standby's: the world that has met
+  std::chrono::milliseconds silence{0};     ///< as RendezvousPoint::silence
+  std::chrono::milliseconds warn_after{0};  ///< as RendezvousPoint::warn_after
+  bool comes_once = false;                  ///< as RendezvousPoint::comes_once
   /// A standby's: ControlSession::arbiter_heard_at() of its own rank.
   std::shared_ptr<const std::atomic<TimePoint>> heard_at;
 };

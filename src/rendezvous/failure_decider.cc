@@ -428,20 +428,21 @@ FailureDecision FailureDecider::judge(const Operation& operation, const Timeout&
   std::set<Rank> missing = awaited;
   for (const Rank rank : arrived) missing.erase(rank);
 
-  const std::string what =
-      fmt::format("operation {} of communicator {}{}", operation.second, operation.first,
-                  timeout.call.empty() ? "" : " (" + timeout.call + ")");
+  // What people know of the call comes first, its numbers last.
+  const std::string what = timeout.call.empty() ? "a call timed out" : timeout.call + ", timed out";
   const std::size_t size = timeout.members.size();
-  const std::string of = size == 0 ? "" : fmt::format(" of {} members", size);
+  const std::string numbers =
+      fmt::format(" (operation {} of communicator {}{})", operation.second, operation.first,
+                  size == 0 ? "" : fmt::format(", which has {} ranks", size));
   if (missing.empty()) {
-    decision.message = fmt::format(
-        "{} timed out although all that were waited for had arrived: {}{} arrived, {} waited for",
-        what, ranks_text(to_vector(arrived)), of, ranks_text(to_vector(awaited)));
+    decision.message =
+        fmt::format("{} although all that were waited for had arrived: {} arrived, {} waited for{}",
+                    what, ranks_text(to_vector(arrived)), ranks_text(to_vector(awaited)), numbers);
     return decision;
   }
   decision.message =
-      fmt::format("{} timed out: {} had not arrived, {} had{}", what,
-                  ranks_text(to_vector(missing)), ranks_text(to_vector(arrived)), of);
+      fmt::format("{}: {} had not arrived, {} had{}", what, ranks_text(to_vector(missing)),
+                  ranks_text(to_vector(arrived)), numbers);
   add_fault(missing, operation, &decision);
   return decision;
 }

@@ -14,6 +14,7 @@
 #include "rendezvous/contact.h"
 #include "rendezvous/introduction.h"
 #include "rendezvous/rank_text.h"
+#include "rendezvous/rendezvous.h"
 #include "rendezvous/silence.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous/store_access.h"
@@ -212,11 +213,24 @@ class ArbiterAwaited {
   TimePoint until_ = kNever;
 };
 
+std::string unreached_text(const RendezvousPoint& point, Rank self, std::string_view said,
+                           std::string_view when, Duration waited, const Status& why) {
+  // Such a name says nothing to people.
+  const std::string_view remedy =
+      point.kind == RendezvousPoint::Kind::kAbstract && !point.within_process
+          ? "; rank 0 is not running, or its MASTER_ADDR, MASTER_PORT or run id differ from those "
+            "of this rank (the name is a hash of them)"
+          : "";
+  return fmt::format("rank {} {} rank 0 at {} {} {}: {}{}", self, said, place_text(point), when,
+                     duration_text(waited), why.message(), remedy);
+}
+
 Result<Joined> attend(const RendezvousPoint& point, const Applicant& self, TimePoint started,
                       TimePoint deadline) {
   Duration backoff = kBackoffMin;
   int refused_proofs = 0;
   ArbiterAwaited awaited;
+  TimePoint warn_at = warning_at(started, point.warn_after, deadline);
   for (;;) {
     auto attempt = attend_once(point, self, deadline);
     if (auto* joined = std::get_if<Joined>(&attempt)) return std::move(*joined);
@@ -233,12 +247,17 @@ Result<Joined> attend(const RendezvousPoint& point, const Applicant& self, TimeP
                                 place_text(point), duration_text(grace::kReturn)),
                     0);
     }
+    if (now >= warn_at && !failure.reached_arbiter) {
+      warn_at = kNever;
+      log::warning(unreached_text(point, self.member.rank, "has not reached", "after",
+                                  now - started, failure.why) +
+                   "; trying until the deadline (UNISONO_TIMEOUT)");
+    }
     if (now >= deadline) {
-      return Status(
-          ErrorCode::kRendezvous,
-          fmt::format("rank {} did not reach rank 0 at {} within {}: {}", self.member.rank,
-                      place_text(point), duration_text(now - started), failure.why.message()),
-          0);
+      return Status(ErrorCode::kRendezvous,
+                    unreached_text(point, self.member.rank, "did not reach", "within",
+                                   now - started, failure.why),
+                    0);
     }
     std::this_thread::sleep_for(std::min<Duration>(backoff, deadline - now));
     backoff = std::min(backoff * 2, kBackoffMax);
@@ -323,6 +342,7 @@ Result<Joined> host(const RendezvousPoint& point, const Applicant& self, TimePoi
         "their beats keep the arbiter busy",
         self.size, duration_text(options.silence), duration_text(point.silence)));
   }
+  options.warn_after = point.warn_after;
   options.comes_once = point.comes_once;
   auto joined = converse_as_host(std::move(options), self, deadline);
   // After a failure late ranks must still find the way to its reason.

@@ -99,16 +99,31 @@ Status Rendezvous::lost(TimePoint now) const {
 }
 
 TimePoint Rendezvous::next_due() const {
-  TimePoint due = kNever;
+  TimePoint due = warn_at_;
   for (const auto& [rank, departed] : departed_) due = std::min(due, departed.until);
   return due;
 }
 
-Status Rendezvous::overdue(TimePoint now) const {
+std::vector<Rank> Rendezvous::missing() const {
   std::vector<Rank> missing;
   for (Rank rank = 0; rank < size_; ++rank) {
     if (!seats_[static_cast<std::size_t>(rank)]) missing.push_back(rank);
   }
+  return missing;
+}
+
+std::string Rendezvous::take_warning(TimePoint now) {
+  if (complete() || now < warn_at_) return "";
+  warn_at_ = kNever;
+  const std::vector<Rank> awaited = missing();
+  return fmt::format(
+      "rank 0: {} of {} {} not arrived after {}; waiting until the deadline (UNISONO_TIMEOUT)",
+      ranks_text(awaited), size_, awaited.size() == 1 ? "has" : "have",
+      duration_text(now - started_));
+}
+
+Status Rendezvous::overdue(TimePoint now) const {
+  const std::vector<Rank> missing = this->missing();
   std::string text = fmt::format("{} of {} did not arrive within {}", ranks_text(missing), size_,
                                  duration_text(now - started_));
   if (!departed_.empty()) {

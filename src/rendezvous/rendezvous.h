@@ -2,8 +2,10 @@
 // clock of its own; the arbiter's loop owns it.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -12,11 +14,18 @@
 
 namespace unisono::rendezvous {
 
+/// When a warning `after` so long is due; kNever where that is 0 or the deadline comes first.
+constexpr TimePoint warning_at(TimePoint started, std::chrono::milliseconds after,
+                               TimePoint deadline) {
+  const TimePoint at = after.count() == 0 ? kNever : later(started, after);
+  return at < deadline ? at : kNever;
+}
+
 class Rendezvous {
  public:
-  /// `comes_once`: as RendezvousPoint::comes_once.
-  Rendezvous(int size, TimePoint started, bool comes_once = false)
-      : size_(size), started_(started), comes_once_(comes_once), seats_(size) {}
+  /// `comes_once`: as RendezvousPoint::comes_once. `warn_at`: when take_warning() is due.
+  Rendezvous(int size, TimePoint started, bool comes_once = false, TimePoint warn_at = kNever)
+      : size_(size), started_(started), comes_once_(comes_once), warn_at_(warn_at), seats_(size) {}
 
   /// Seats a rank. An error says why this job cannot succeed: a rank given twice, a differing
   /// world size or differing settings.
@@ -27,7 +36,7 @@ class Rendezvous {
   /// Not ok once a rank that went away will not come again, or has not within grace::kReturn: it is
   /// named.
   Status lost(TimePoint now) const;
-  /// When lost() may change; kNever while nobody is away.
+  /// When lost() may change or take_warning() is due; kNever while neither may.
   TimePoint next_due() const;
   bool complete() const { return arrived_ == size_; }
   bool has_arrived(Rank rank) const {
@@ -35,16 +44,20 @@ class Rendezvous {
   }
   /// The ranks that have not arrived, as an error.
   Status overdue(TimePoint now) const;
+  /// Who has not arrived, for the log: once, when that is due; empty otherwise.
+  std::string take_warning(TimePoint now);
   /// By rank; only when complete.
   std::vector<Member> take_members();
 
  private:
   /// A rank that cannot take part may have none.
   const Member* any_with_settings() const;
+  std::vector<Rank> missing() const;
 
   int size_;
   TimePoint started_;
   bool comes_once_;
+  TimePoint warn_at_;
   int arrived_ = 0;
   std::vector<std::optional<Member>> seats_;
   struct Departed {

@@ -165,6 +165,13 @@ TEST_P(Rendezvous, ByLauncherVariablesWorksTwiceInOneProcess) {
   expect_all_met(ranks);
 }
 
+// That all are on one host shows when they have met.
+TEST(RendezvousOnOneHost, SaysNothingOfANetworkThatIsNotUsed) {
+  auto ranks = start("meet", 2, with(launcher(), {"LOCAL_WORLD_SIZE=", "UNISONO_LOG=info"}));
+  expect_all_met(ranks);
+  for (ChildProcess& child : ranks) EXPECT_THAT(child.output(), Not(HasSubstr("TCP is used")));
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports, Rendezvous,
                          testing::ValuesIn(tested_transports_of_processes()),
                          [](const auto& info) { return info.param; });
@@ -371,7 +378,7 @@ TEST(RendezvousByFile, WorksWithAKey) {
 // ---- What is said when it cannot work ------------------------------------------------------
 
 TEST(RendezvousFailure, NamesTheMissingRanks) {
-  const Environment where = with(launcher(), {"UNISONO_TIMEOUT=1s"});
+  const Environment where = with(launcher(), {"UNISONO_TIMEOUT=1s", "UNISONO_WARN_AFTER=1ms"});
   std::vector<ChildProcess> ranks;
   for (const int rank : {0, 2}) ranks.emplace_back("meet", rank_of(rank, 4, where));
   for (ChildProcess& child : ranks) {
@@ -379,12 +386,14 @@ TEST(RendezvousFailure, NamesTheMissingRanks) {
     EXPECT_THAT(child.output(), HasSubstr("rendezvous"));
     EXPECT_THAT(child.output(), HasSubstr("1 and 3"));
   }
+  EXPECT_THAT(ranks[0].output(), HasSubstr("of 4 have not arrived after"));
 }
 
 TEST(RendezvousFailure, NamesRankZeroWhenItIsMissing) {
   ChildProcess child("meet", rank_of(1, 2, with(launcher(), {"UNISONO_TIMEOUT=1s"})));
   EXPECT_EQ(child.wait(), kFailed) << child.output();
   EXPECT_THAT(child.output(), HasSubstr("rank 0"));
+  EXPECT_THAT(child.output(), HasSubstr("MASTER_ADDR, MASTER_PORT or run id differ"));
 }
 
 TEST(RendezvousFailure, NamesARankThatComesTwice) {

@@ -17,6 +17,7 @@ using testing::AnyOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 // `line` is what a user would type behind "unisono", redirections included.
 ShellRun run_command(const std::string& line) {
@@ -51,14 +52,36 @@ TEST(Commands, EndWith2OnAWrongCommandLine) {
   }
 }
 
+TEST(Commands, InfoPrintsItsTablesBehindEveryVariableThatIsWrong) {
+  for (const auto& [line, table] :
+       {std::pair("info", "UNISONO_WAIT"), std::pair("info --json", "UNISONO_WAIT"),
+        std::pair("info --machine", "ranks may use")}) {
+    const ShellRun run = test::run_shell("UNISONO_FOO=1 UNISONO_TIMEOUT=soon UNISONO_WAIT=spin " +
+                                         std::string(UNISONO_COMMAND) + " " + line + " 2>&1");
+    EXPECT_EQ(run.status, 2) << line;
+    EXPECT_THAT(run.output, StartsWith("unisono info: unknown variable UNISONO_FOO")) << line;
+    EXPECT_THAT(run.output, HasSubstr("unisono info: UNISONO_TIMEOUT=soon: expected")) << line;
+    EXPECT_THAT(run.output, HasSubstr(table)) << line;
+  }
+}
+
 TEST(Commands, NameThemselvesTheOptionAndTheValueThatIsWrong) {
   for (const auto& [line, message] :
        {std::pair("perf all_reduce -n abc", "unisono perf: --ranks: 'abc' is not a number"),
         std::pair("plan all_reduce -n abc", "unisono plan: --ranks: 'abc' is not a number"),
         std::pair("plan all_reduce -b abc", "unisono plan: --bytes: 'abc' is not a size such as"),
-        std::pair("perf all_reduce --budget-ms abc", "unisono perf: --budget-ms: Value abc"),
+        std::pair("perf all_reduce --budget-ms abc",
+                  "unisono perf: --budget-ms: abc is outside 1 to 1000000"),
+        std::pair("perf all_reduce -I 0", "unisono perf: --iters: 0 is outside 1 to 4096"),
+        std::pair("perf all_reduce -n 0", "unisono perf: --ranks: 0 is outside 1 to 1024"),
+        std::pair("perf all_reduce -g 1", "unisono perf: -g has no meaning here; see -n\n"),
+        std::pair("perf all_reduce --nthreads", "unisono perf: -t has no meaning here; see -n\n"),
+        std::pair("run -n", "unisono run: --nproc-per-node: its value is missing"),
+        std::pair("info --why", "unisono info: --why: its value is missing"),
+        std::pair("plan all_reduce --cost --topology nodes=8x4",
+                  "8 x 4 = 32 ranks, but --ranks is 4: add -n 32"),
         std::pair("perf all_reduce -o foo", "unisono perf: --op: 'foo' is none of: sum prod"),
-        std::pair("tune -n 1", "unisono tune: --ranks: Value 1"),
+        std::pair("tune -n 1", "unisono tune: --ranks: 1 is outside 2 to"),
         std::pair("info --why foo",
                   "no collective is called 'foo'; `unisono plan --list` has them"),
         std::pair("blame", "unisono blame: place is required\nSee: unisono blame --help")}) {

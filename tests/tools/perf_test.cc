@@ -17,6 +17,7 @@
 #include "algorithms/algorithm.h"
 #include "base/collective.h"
 #include "shell.h"
+#include "tests/support/temporary_folder.h"
 #include "tools/perf/cases.h"
 #include "tools/perf/lockstep.h"
 #include "tools/perf/options.h"
@@ -343,9 +344,35 @@ TEST(PerfCommand, NamesTheWrongArgument) {
   refuses("broadcast -n 2 -r 5", "--root 5");
   refuses("p2p -n 1", "two ranks");
   refuses("all_reduce --timeout 0.0005", "--timeout: '0.0005'");
-  refuses("all_reduce -n 1 -b 1 -e 2", "1 bytes are too few for one element of float32 on each");
-  refuses("all_gather -n 2 -b 4 -e 7",
-          "4 bytes are too few for one element of float32 for each of");
+  refuses("all_reduce -n 1 -b 1 -e 2",
+          "--maxbytes 2 is too small: one element of float32 takes 4 bytes");
+  refuses("all_reduce -n 1 -b 3 -e 8",
+          "no size from --minbytes 3 to --maxbytes 8 is large enough: one element of float32 takes "
+          "4 bytes; set --minbytes 4");
+}
+
+// Not by each rank, and not by a launcher that saw them fail.
+TEST(PerfCommand, SaysInOneLineWhatIsWrongForSoManyRanks) {
+  for (const auto& [line, words] :
+       {std::pair("broadcast -n 2 -r 5 -e 64", "--root 5 is not one of the 2 ranks"),
+        std::pair("all_gather -n 2 -b 3 -e 7",
+                  "--maxbytes 7 is too small: one element of float32 for each of the 2 ranks takes "
+                  "8 bytes")}) {
+    const test::ShellRun run = run_command(line);
+    EXPECT_EQ(run.status, 2) << line;
+    EXPECT_EQ(run.output, std::string("unisono perf: ") + words + "\n");
+  }
+}
+
+TEST(PerfCommand, EndsQuietlyWhenItsReaderHasLeft) {
+  const test::TemporaryFolder folder;
+  const std::string said = folder / "said";
+  for (const char* ranks : {"-n 1", "-n 2", "-n 2 --as threads", "-n 2 --transport tcp"}) {
+    const test::ShellRun run =
+        test::run_shell("(" + std::string(UNISONO_COMMAND) + " perf all_reduce -e 4K -I 1 -w 0 " +
+                        ranks + " 2>" + said + "; echo status $? >>" + said + ") | :; cat " + said);
+    EXPECT_EQ(run.output, "status 0\n") << ranks;
+  }
 }
 
 }  // namespace

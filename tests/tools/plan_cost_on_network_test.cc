@@ -45,9 +45,9 @@ TEST(Topology, SaysWhatIsWrong) {
     const char* says;
   } wrong[] = {{"", "no field is called ''"},
                {"torus", "choose of: flat, fat-tree, nodes=, intra=, inter="},
-               {"nodes=4x8", "are 32 ranks but --ranks is 16"},
+               {"nodes=4x8", "4 x 8 = 32 ranks, but --ranks is 16: add -n 32"},
                {"nodes=16", "must be as 8x4"},
-               {"nodes=0x16", "outside 1 to 16"},
+               {"nodes=0x16", "nodes: 0 is outside 1 to"},
                {"nodes=-4x-4", "nodes"},
                {"nodes=99999999999x2", "nodes"},
                {"intra=100G", "as 100G:5us"},

@@ -13,6 +13,7 @@ namespace unisono::run {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -23,6 +24,16 @@ TEST(RunFailure, EndsTheOthersAndNamesTheRank) {
   EXPECT_EQ(launcher.wait(), 7);
   EXPECT_THAT(launcher.err(), AllOf(HasSubstr("rank 1 (pid "), HasSubstr("exited with status 7"),
                                     HasSubstr("sending SIGTERM to ranks 0, 2")));
+}
+
+TEST(RunFailure, NamesARankThatEndedWellAndThatTheOthersWaitedFor) {
+  Launcher launcher(shell({"-n", "3"}, "if [ $RANK = 1 ]; then exit 0; fi; exec " UNISONO_COMMAND
+                                       " perf barrier -I 1"),
+                    {.environment = {"UNISONO_TIMEOUT=1s"}});
+  EXPECT_EQ(launcher.wait(), 1);
+  EXPECT_THAT(launcher.err(),
+              ContainsRegex("rank 1 \\(pid [0-9]+\\) ended with status 0 and joined no job; the "
+                            "others may have waited for it"));
 }
 
 TEST(RunFailure, SurvivorsReportAndEndByThemselves) {

@@ -11,5 +11,5 @@ unisono_test(rendezvous_joining_test
     rendezvous_process_test.cc rendezvous_secret_test.cc rendezvous_sockets_test.cc
     rendezvous_strangers_test.cc rendezvous_support.cc rendezvous_decision_test.cc
     rendezvous_control_thread_test.cc rendezvous_cut_off_test.cc rendezvous_takeover_test.cc
-    ../support/other_user.cc
+    ../support/log_guard.cc ../support/other_user.cc
   LABELS unit TIMEOUT 180)

@@ -39,6 +39,24 @@ TEST(Rendezvous, NamesTheMissing) {
             "ranks 2, 5 and 7 of 8 did not arrive within 30 s");
 }
 
+TEST(Rendezvous, WarnsOnceOfTheMissingWhenThatIsDue) {
+  const TimePoint due = warning_at(kFirstArrival, seconds(1), kNever);
+  Rendezvous rendezvous(4, kFirstArrival, false, due);
+  for (const Rank rank : {0, 2, 3}) ASSERT_TRUE(rendezvous.admit(member_of_rank(rank), 4));
+  EXPECT_EQ(rendezvous.next_due(), kFirstArrival + seconds(1));
+  EXPECT_EQ(rendezvous.take_warning(due - milliseconds(1)), "");
+  EXPECT_THAT(rendezvous.take_warning(due),
+              HasSubstr("rank 1 of 4 has not arrived after 1 s; waiting until the deadline "
+                        "(UNISONO_TIMEOUT)"));
+  EXPECT_EQ(rendezvous.take_warning(due + seconds(1)), "");
+  EXPECT_EQ(rendezvous.next_due(), kNever);
+}
+
+TEST(Rendezvous, WarnsOfNobodyWhereTheDeadlineComesFirstOrNoWarningIsWanted) {
+  EXPECT_EQ(warning_at(kFirstArrival, milliseconds(0), kNever), kNever);
+  EXPECT_EQ(warning_at(kFirstArrival, seconds(1), kFirstArrival + seconds(1)), kNever);
+}
+
 TEST(Rendezvous, TellsWhoCameAndLeft) {
   Rendezvous rendezvous(2, kFirstArrival);
   ASSERT_TRUE(rendezvous.admit(member_of_rank(0), 2));

@@ -13,6 +13,7 @@
 #include "rendezvous/joiner.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous_support.h"
+#include "tests/support/log_guard.h"
 #include "tests/support/map_store.h"
 #include "tests/support/other_user.h"
 #include "unisono/rendezvous.h"
@@ -23,6 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 using test::MapStore;
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -263,6 +265,21 @@ TEST(Join, FileAndKeyLeadRanksOfOtherHostsOverTcp) {
   EXPECT_EQ(second[0].client->world().key.to_hex(), test_key().to_hex());
   leave_all(&second);
   leave_all(&first);
+}
+
+TEST(Join, WhoWaitsInVainIsSaidOnceBeforeTheDeadline) {
+  test::LogGuard log;
+  for (const Rank alone : {1, 0}) {
+    auto candidates = world_of(abstract_point(), 2, milliseconds(200));
+    candidates[static_cast<std::size_t>(alone)].point.warn_after = milliseconds(1);
+    candidates.erase(candidates.begin() + (1 - alone));
+    EXPECT_EQ(meet(candidates)[0].status.code(), ErrorCode::kRendezvous);
+  }
+  const std::string missing = "rank 1 of 2 has not arrived after";
+  const std::string unreached = "rank 1 has not reached rank 0 at";
+  log.expect(missing);
+  log.expect(unreached);
+  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr(unreached), HasSubstr(missing)));
 }
 
 TEST(Join, SixtyFourThreadsMeet) {

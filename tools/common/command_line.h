@@ -1,12 +1,18 @@
 // What all commands say of a command line that cannot be taken. One thread.
 #pragma once
 
+#include <string>
+
 namespace CLI {
 class App;
 class ParseError;
 }  // namespace CLI
 
 namespace unisono::tools {
+
+/// CLI11's words, or the tools' own where these say it better: of text that is no number, outside a
+/// range or missing.
+std::string words_of(const CLI::ParseError& error);
 
 /// For the end of a command whose arguments were not parsed: prints the help that was asked for, or
 /// on standard error what is wrong, behind the command's name. Returns the exit status, 0 or 2.

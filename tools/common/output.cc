@@ -1,6 +1,7 @@
 #include "tools/common/output.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,6 +18,11 @@ Status flush_output() {
   if (lost_before) is_written = ::write(STDOUT_FILENO, "\n", 1) == 1;
   const char* why = is_written ? "part of it was lost" : std::strerror(errno);
   return Status(ErrorCode::kSystem, fmt::format("cannot write standard output: {}", why));
+}
+
+bool has_reader_left() {
+  pollfd polled{STDOUT_FILENO, POLLOUT, 0};
+  return ::poll(&polled, 1, 0) == 1 && (polled.revents & POLLERR) != 0;
 }
 
 int fail(std::string_view command, const Status& why, int exit_status) {

@@ -11,6 +11,9 @@ namespace unisono::tools {
 /// Flushes standard output; an error where anything so far could not be written.
 Status flush_output();
 
+/// Standard output is a pipe that nobody reads any more, as behind `head`.
+bool has_reader_left();
+
 /// Says why on standard error, behind `command`. Returns `exit_status`.
 int fail(std::string_view command, const Status& why, int exit_status);
 

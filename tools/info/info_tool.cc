@@ -304,14 +304,17 @@ int info_main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return tools::finish_parsing(app, error);
   }
-  const Result<Config> config = Config::from_environment();
-  if (!config) return refuse_info(config.error());
+  // The tables are what helps against a variable that is wrong.
+  std::vector<Status> wrong;
+  const Config config = Config::from_environment(&wrong);
+  for (const Status& each : wrong) refuse_info(each);
+  if (!wrong.empty() && !why.empty()) return 2;
   const int status = !why.empty()
-                         ? explain(*config, why, ranks, transport, {latency_us, gigabits * 125})
-                     : machine ? print_machine(*config, json)
-                     : json    ? print_json(*config)
-                               : print_text(*config);
-  return tools::finish_output("unisono info", status);
+                         ? explain(config, why, ranks, transport, {latency_us, gigabits * 125})
+                     : machine ? print_machine(config, json)
+                     : json    ? print_json(config)
+                               : print_text(config);
+  return tools::finish_output("unisono info", wrong.empty() ? status : 2);
 }
 
 }  // namespace unisono

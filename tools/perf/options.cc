@@ -73,7 +73,8 @@ bytes as must be read and written (all_reduce: 2 N for each rank), at a rate mea
   unisono perf all_reduce -n 4 --as threads --memory cuda --floor -b 64M -e 1G --mode both
 
 Results are checked against the closed form, every element: the column #wrong. The exit status is 1
-when any is wrong or the output cannot be written, 2 for a wrong command line.
+when any is wrong or the output cannot be written (a reader that leaves, as head does, ends it
+quietly), 2 for a wrong command line.
 
 From nccl-tests: -b -e -f -i -w -c -d -o -r mean the same. Its -n (iterations) is --iters or -I
 here, because -n is the number of ranks, as in `unisono run`; -g and -t have no meaning here.
@@ -103,6 +104,20 @@ std::string collective_names() {
     names += fmt::format("\n  {:18}{}", one.facts.name, one.meaning);
   }
   return names;
+}
+
+/// What people who know nccl-tests type here.
+void refuse_flags_of_nccl_tests(CLI::App& app) {
+  for (const char* names : {"-g,--ngpus", "-t,--nthreads"}) {
+    const std::string name(names, 2);
+    app.add_option_function<std::string>(
+           names,
+           [name](const std::string&) {
+             throw CLI::ValidationError(name + " has no meaning here; see -n");
+           })
+        ->group("")
+        ->expected(0, 1);
+  }
 }
 
 void declare(CLI::App& app, Texts& texts, Options& options) {
@@ -165,6 +180,7 @@ void declare(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--timeout", texts.timeout, "Seconds after which a call fails (default: 600)");
   auto* json = app.add_flag("--json", texts.json, "One JSON object a line");
   app.add_flag("--csv", texts.csv, "Comma-separated values")->excludes(json);
+  refuse_flags_of_nccl_tests(app);
 }
 
 Result<std::vector<DataType>> parse_types(const std::string& text) {
@@ -274,6 +290,7 @@ Status fill(const Texts& texts, Options& options) {
   if (!texts.step_bytes.empty()) {
     UNISONO_ASSIGN(step, tools::parse_bytes(texts.step_bytes, "--stepbytes", bounds));
   }
+  options.bytes_max = max;
   UNISONO_ASSIGN(options.sizes, list_sizes(min, max, texts.step_factor, step));
   UNISONO_ASSIGN(options.types, parse_types(texts.type));
   UNISONO_ASSIGN(options.ops, parse_ops(texts.op));
@@ -298,7 +315,7 @@ Status fill(const Texts& texts, Options& options) {
   options.format = texts.json ? Format::kJson : texts.csv ? Format::kCsv : Format::kTable;
   if (options.ranks < 1 || options.ranks > kRanksMax) {
     return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--ranks: {} is not within 1 and {}", options.ranks, kRanksMax));
+                  fmt::format("--ranks: {} is outside 1 to {}", options.ranks, kRanksMax));
   }
   return check_combination(options, texts);
 }

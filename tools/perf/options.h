@@ -25,6 +25,7 @@ std::string_view name_of(RanksAs as);
 struct Options {
   const Case* measured = nullptr;
   std::vector<std::uint64_t> sizes;  ///< bytes, ascending
+  std::uint64_t bytes_max = 0;       ///< what they were to reach
   std::vector<DataType> types;
   std::vector<ReduceOp> ops;  ///< one of no meaning where nothing is reduced
   std::vector<Rank> roots;    ///< kEveryRoot alone: all of them

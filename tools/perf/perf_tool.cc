@@ -38,13 +38,10 @@ namespace {
 /// The limit of a barrier where the user gave none: the library's own default.
 constexpr std::chrono::minutes kTimeoutDefault{10};
 
-Problem make_problem(const Options& options, const Communicator& communicator,
-                     const DeviceBuffers* device, DataType type, ReduceOp op) {
-  Problem problem{.measured = options.measured,
-                  .rank = communicator.rank(),
-                  .ranks = communicator.size(),
-                  .type = type,
-                  .op = op};
+Problem make_problem(const Options& options, Rank rank, int ranks, const DeviceBuffers* device,
+                     DataType type, ReduceOp op) {
+  Problem problem{
+      .measured = options.measured, .rank = rank, .ranks = ranks, .type = type, .op = op};
   problem.options.timeout = options.timeout;
   problem.options.algorithm = options.algorithm;
   if (device != nullptr) problem.options.stream = device->stream();
@@ -95,7 +92,7 @@ void add_rows(const Options& options, const Problem& base, std::vector<Row>& row
   }
 }
 
-std::vector<Row> list_rows(const Options& options, const Communicator& communicator,
+std::vector<Row> list_rows(const Options& options, Rank rank, int ranks,
                            const DeviceBuffers* device) {
   std::vector<Row> rows;
   const std::vector<ReduceOp> ops =
@@ -105,8 +102,8 @@ std::vector<Row> list_rows(const Options& options, const Communicator& communica
     if (moves_nothing && !rows.empty()) break;  // a type makes no difference
     for (const ReduceOp& op : ops) {
       if (options.measured->facts.reduces && !applies(*options.measured, op.kind, type)) continue;
-      for (const Rank root : roots_of(options, communicator.size())) {
-        Problem problem = make_problem(options, communicator, device, type, op);
+      for (const Rank root : roots_of(options, ranks)) {
+        Problem problem = make_problem(options, rank, ranks, device, type, op);
         problem.root = root;
         add_rows(options, problem, rows);
       }
@@ -128,17 +125,30 @@ Status check_ranks(const Options& options, int ranks) {
   return {};
 }
 
+/// That some size holds one element, of each rank where the buffer is divided.
 Status check_rows(const Options& options, int ranks, const std::vector<Row>& rows) {
   if (!rows.empty()) return {};
-  std::string types;
-  for (const DataType type : options.types) {
-    types += fmt::format("{}{}", types.empty() ? "" : ", ", unisono::name_of(type));
-  }
+  const auto smallest =
+      *std::min_element(options.types.begin(), options.types.end(),
+                        [](DataType one, DataType other) { return size_of(one) < size_of(other); });
+  const bool is_divided = options.measured->facts.has_blocks();
+  const std::uint64_t needed =
+      size_of(smallest) * (is_divided ? static_cast<std::uint64_t>(ranks) : 1);
+  const std::string element =
+      fmt::format("one element of {}{} takes {} bytes", unisono::name_of(smallest),
+                  is_divided ? fmt::format(" for each of the {} ranks", ranks) : "", needed);
   return Status(ErrorCode::kInvalidArgument,
-                fmt::format("{} bytes are too few for one element of {} {} each of the {} ranks; "
-                            "raise --maxbytes",
-                            options.sizes.back(), types,
-                            options.measured->facts.has_blocks() ? "for" : "on", ranks));
+                options.bytes_max < needed
+                    ? fmt::format("--maxbytes {} is too small: {}", options.bytes_max, element)
+                    : fmt::format("no size from --minbytes {} to --maxbytes {} is large enough: "
+                                  "{}; set --minbytes {}",
+                                  options.sizes.front(), options.bytes_max, element, needed));
+}
+
+/// All of it that is known with the number of ranks.
+Status check_job(const Options& options, int ranks) {
+  UNISONO_TRY(check_ranks(options, ranks));
+  return check_rows(options, ranks, list_rows(options, 0, ranks, nullptr));
 }
 
 /// One arena of each kind that is asked for.
@@ -183,6 +193,7 @@ std::uint64_t run_rows(const Options& options, Communicator& communicator, RankS
   if (report) report->header();
   std::uint64_t wrong = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (sync.decide(report && report->is_unread() ? 1 : 0) != 0) break;
     if (report) report->progress(i, rows[i]);
     measure_row(communicator, sync, arenas[rows[i].buffers], device, options,
                 surroundings.cache_bytes, rows[i]);
@@ -216,7 +227,7 @@ int run_rank(const Options& options, Communicator& communicator, DeviceBuffers* 
   Status status = check_ranks(options, communicator.size());
   std::vector<Row> rows;
   if (status) {
-    rows = list_rows(options, communicator, device);
+    rows = list_rows(options, communicator.rank(), communicator.size(), device);
     for (Row& row : rows) note_selected(options, communicator, row);
     status = check_rows(options, communicator.size(), rows);
   }
@@ -364,7 +375,9 @@ int perf_main(int argc, char** argv) {
       return 2;
     }
   } else if (options.ranks > 1 && options.ranks_as == perf::RanksAs::kProcesses) {
-    if (const Status wrong = perf::check_transport_of_processes(options, *config); !wrong) {
+    Status wrong = perf::check_transport_of_processes(options, *config);
+    if (wrong) wrong = perf::check_job(options, options.ranks);
+    if (!wrong) {
       return tools::fail("unisono perf", wrong, 2);
     }
     if (const Status missing = perf::check_device(options, config->cuda); !missing) {

@@ -129,7 +129,8 @@ void Report::header() {
 // Measuring on for hours and losing every row helps nobody.
 void Report::flush() {
   if (const Status flushed = tools::flush_output(); !flushed) {
-    throw std::runtime_error(flushed.message());
+    is_unread_ = tools::has_reader_left();
+    if (!is_unread_) throw std::runtime_error(flushed.message());
   }
 }
 

@@ -37,6 +37,8 @@ class Report {
   /// Once more, behind all rows: clocks may have changed.
   void floor_at_end(const Floor& floor);
   void footer(std::uint64_t rows, std::uint64_t wrong);
+  /// Nobody reads any more, and there is no reason to go on.
+  bool is_unread() const { return is_unread_; }
 
  private:
   void flush();
@@ -52,6 +54,7 @@ class Report {
   const Surroundings& surroundings_;
   tools::Table table_;
   tools::ProgressLine progress_;
+  bool is_unread_ = false;
 };
 
 }  // namespace unisono::perf

@@ -17,6 +17,7 @@ using plan::NetworkModel;
 constexpr double kBitsPerSecondMin = 1e3;
 constexpr double kBitsPerSecondMax = 1e16;
 constexpr double kSecondsMax = 10;
+constexpr int kCountMax = 1 << 20;  // of nodes, and of ranks of one
 
 Status invalid(const std::string& message) {
   return {ErrorCode::kInvalidArgument, "--topology: " + message};
@@ -60,12 +61,13 @@ Result<int> parse_nodes(std::string_view text, int ranks) {
   const std::size_t by = text.find('x');
   if (by == text.npos) return invalid("nodes is '" + std::string(text) + "' but must be as 8x4");
   UNISONO_ASSIGN(const auto nodes,
-                 parse_integer(text.substr(0, by), "--topology: nodes", 1, ranks));
+                 parse_integer(text.substr(0, by), "--topology: nodes", 1, kCountMax));
   UNISONO_ASSIGN(const auto each,
-                 parse_integer(text.substr(by + 1), "--topology: ranks of a node", 1, ranks));
+                 parse_integer(text.substr(by + 1), "--topology: ranks of a node", 1, kCountMax));
   if (nodes * each != ranks) {
-    return invalid("nodes=" + std::string(text) + " are " + std::to_string(nodes * each) +
-                   " ranks but --ranks is " + std::to_string(ranks));
+    return invalid("nodes: " + std::to_string(nodes) + " x " + std::to_string(each) + " = " +
+                   std::to_string(nodes * each) + " ranks, but --ranks is " +
+                   std::to_string(ranks) + ": add -n " + std::to_string(nodes * each));
   }
   return static_cast<int>(each);
 }

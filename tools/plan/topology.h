@@ -13,9 +13,9 @@ namespace unisono::tools {
 inline constexpr const char* kTopologyHelp =
     "nodes=8x4,intra=400G:1us,inter=100G:5us: nodes times ranks of each, rate (bits a second, each "
     "way) and latency of a rank's link within its node, and of the link that all ranks of a node "
-    "share to the others. Or flat: no nodes, intra=100G:5us. Or fat-tree: nodes of 8 ranks, "
-    "intra=3600G:1us, inter=400G:5us. Either comes first, fields that differ after it. Copies and "
-    "reductions cost nothing";
+    "share to the others. `flat` (no nodes, intra=100G:5us) or `fat-tree` (nodes of 8 ranks, "
+    "intra=3600G:1us, inter=400G:5us) may come first; fields after it replace its defaults, as "
+    "fat-tree,inter=100G:5us. Copies and reductions cost nothing";
 
 /// What `text` describes for so many ranks. The error says what is wrong and what would be right.
 Result<plan::NetworkModel> parse_topology(std::string_view text, int ranks);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/result.h"
+#include "tools/common/command_line.h"
 #include "tools/common/sizes.h"
 
 namespace unisono::run {
@@ -348,7 +349,7 @@ std::variant<RunArguments, EarlyExit> parse_arguments(int argc, char** argv) {
   } catch (const CLI::CallForHelp&) {
     return EarlyExit{0, app.help()};
   } catch (const CLI::ParseError& error) {
-    return usage_error(error.what());
+    return usage_error(tools::words_of(error));
   }
   const Status taken = take_all(typed, app.remaining(), arguments);
   if (!taken.ok()) return usage_error(taken.message());

@@ -65,6 +65,13 @@ void RankRecords::on_start(int local_rank, bool rejoins) {
   memory_[at].rejoins = rejoins;
 }
 
+bool RankRecords::has_joined_none(int local_rank) const {
+  const auto at = static_cast<std::size_t>(local_rank);
+  if (at >= memory_.size()) return false;
+  const Result<recorder::RankRecord> record = recorder::read_record(memory_[at].fd.get(), "");
+  return !record || record->opened_ns == memory_[at].predecessor_opened_ns;
+}
+
 bool RankRecords::Job::is_whole() const {
   return witnesses.size() == static_cast<std::size_t>(witnesses.front().record.world_size);
 }

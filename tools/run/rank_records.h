@@ -27,6 +27,9 @@ class RankRecords {
   /// In the new process of the rank, before exec: it inherits its memory, and no other rank's.
   void hand_over(int local_rank) const;
 
+  /// Whether the `local_rank`th has its memory and has joined no job since it was started.
+  bool has_joined_none(int local_rank) const;
+
   /// Of a failed job: who stopped first and who waited for whom, as one line; empty where no record
   /// tells. `lives`: by local rank. kGone: it ended by itself, with anything but success; kUnknown:
   /// its end tells nothing, because the launcher ended it or it exited with 0. While some run, the

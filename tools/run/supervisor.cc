@@ -51,6 +51,7 @@ struct RankProcess {
   int local_rank;
   pid_t leader;
   bool leader_runs = true;
+  bool ended_well = false;      ///< with status 0
   bool was_ended_here = false;  ///< after SIGTERM to all that were left
   bool group_exists = true;     ///< the leader or anything it started and left in its group
   RankStream out;
@@ -117,6 +118,7 @@ class Supervisor {
   void on_failure(Failure failure);
   void repeat_first_failure();
   void tell_verdict();
+  void tell_absent();
   void look_for_empty_groups();
   void advance_phase();
   void end_groups(int signal, Phase next, Duration wait);
@@ -336,6 +338,7 @@ void Supervisor::on_rank_end(RankProcess& process, int wait_status) {
   process.leader_runs = false;
   policy_.on_exit(process.rank);
   const int status = exit_status_of(wait_status);
+  process.ended_well = status == 0;
   // Nobody has ended one that exits with 0, whatever it left open.
   process.was_ended_here = phase_ > Phase::kReporting || status == 0;
   if (status == 0) return;
@@ -449,7 +452,24 @@ void Supervisor::tell_verdict() {
                                  : recorder::Life::kGone;
   }
   const std::string verdict = job_.records->verdict(lives);
-  if (!verdict.empty()) say("blame: " + verdict);
+  if (!verdict.empty()) return say("blame: " + verdict);
+  tell_absent();
+}
+
+// No record tells where ranks have not met, as when the others wait for one whose end looks well.
+void Supervisor::tell_absent() {
+  constexpr int kNamedMax = 4;
+  std::string names;
+  int count = 0;
+  for (const RankProcess& process : processes_) {
+    if (!process.ended_well || !job_.records->has_joined_none(process.local_rank)) continue;
+    if (++count > kNamedMax) continue;
+    names += fmt::format("{}rank {} (pid {})", count > 1 ? ", " : "", process.rank, process.leader);
+  }
+  if (count == 0) return;
+  if (count > kNamedMax) names += fmt::format(" and {} more", count - kNamedMax);
+  say(names + " ended with status 0 and joined no job; the others may have waited for " +
+      (count > 1 ? "them" : "it"));
 }
 
 void Supervisor::look_for_empty_groups() {
