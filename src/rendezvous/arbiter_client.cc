@@ -6,7 +6,6 @@
 #include "rendezvous/control_connection.h"
 #include "rendezvous/joiner.h"
 #include "rendezvous/shrink_message.h"
-#include "rendezvous/silence.h"
 #include "rendezvous/standby.h"
 
 namespace unisono {
@@ -51,8 +50,7 @@ Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const RendezvousPoint
                  rendezvous::join_rendezvous(point, {size, self, {}, point.go_on}, deadline));
   client->world_ = std::move(joined.world);
   auto connection = std::make_unique<rendezvous::ControlConnection>(
-      std::move(joined.stream), client->world_, std::move(doors),
-      rendezvous::silence_limit(point.silence, size));
+      std::move(joined.stream), client->world_, std::move(doors), point.silence);
   UNISONO_TRY(connection->start());
   client->connection_ = std::move(connection);
   return client;

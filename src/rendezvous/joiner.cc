@@ -15,7 +15,6 @@
 #include "rendezvous/introduction.h"
 #include "rendezvous/rank_text.h"
 #include "rendezvous/rendezvous.h"
-#include "rendezvous/silence.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous/store_access.h"
 #include "rendezvous/unique_id.h"
@@ -335,13 +334,7 @@ Result<Joined> host(const RendezvousPoint& point, const Applicant& self, TimePoi
                          started,
                          deadline,
                          std::move(*listeners)};
-  options.silence = silence_limit(point.silence, self.size);
-  if (options.silence > point.silence) {
-    log::info(fmt::format(
-        "rank 0: of {} ranks one is silent after {}, not after {} (UNISONO_SILENCE), lest "
-        "their beats keep the arbiter busy",
-        self.size, duration_text(options.silence), duration_text(point.silence)));
-  }
+  options.silence = point.silence;
   options.warn_after = point.warn_after;
   options.comes_once = point.comes_once;
   auto joined = converse_as_host(std::move(options), self, deadline);

@@ -3,19 +3,6 @@
 #include <algorithm>
 
 namespace unisono::rendezvous {
-namespace {
-
-constexpr int kBeatsPerLimit = 6;
-
-}  // namespace
-
-std::chrono::milliseconds silence_limit(std::chrono::milliseconds setting, int ranks) {
-  if (setting.count() == 0) return setting;
-  const std::int64_t beats = std::int64_t{kBeatsPerLimit} * ranks;
-  return std::max(setting, std::chrono::milliseconds(beats * 1000 / kBeatsPerSecondMax));
-}
-
-Duration Silence::beat() const { return limit_ / kBeatsPerLimit; }
 
 void Silence::on_heard(Rank rank, TimePoint now) {
   if (is_off()) return;

@@ -14,15 +14,6 @@
 
 namespace unisono::rendezvous {
 
-/// Beats that one arbiter hears and says in a second at most: a quarter of a core
-/// (docs/rendezvous.md).
-inline constexpr int kBeatsPerSecondMax = 16'384;
-
-/// For how long one of `ranks` has to say nothing to be silent: `setting`
-/// (RendezvousPoint::silence), or longer in a job whose beats would be more than
-/// kBeatsPerSecondMax.
-std::chrono::milliseconds silence_limit(std::chrono::milliseconds setting, int ranks);
-
 class Silence {
  public:
   /// `limit` 0: nobody is ever silent, and no beat is due.
@@ -63,7 +54,7 @@ class Silence {
     TimePoint at;
   };
 
-  Duration beat() const;
+  Duration beat() const { return limit_ / 6; }
   bool stopped_within(Duration time, TimePoint now) const {
     return stopped_until_ > TimePoint::min() && now - stopped_until_ < time;
   }

@@ -76,22 +76,6 @@ TEST(Silence, ForgetsWhoLeft) {
   EXPECT_THAT(wake_until(&silence, &now, kFirstLook + 2 * kSilenceLimit), IsEmpty());
 }
 
-TEST(Silence, OfManyRanksLastsLongerThanTheirBeatsWouldTakeTheArbiter) {
-  EXPECT_EQ(silence_limit(kSilenceLimit, 2), kSilenceLimit);
-  EXPECT_EQ(silence_limit(kSilenceLimit, kBeatsPerSecondMax / 2), kSilenceLimit);
-  EXPECT_EQ(silence_limit(kSilenceLimit, kBeatsPerSecondMax), 2 * kSilenceLimit);
-  EXPECT_EQ(silence_limit(milliseconds(0), kBeatsPerSecondMax), milliseconds(0)) << "never";
-  for (const int ranks : {1'000, 65'536, 100'000}) {
-    Silence silence(silence_limit(milliseconds(200), ranks), kFirstLook);
-    TimePoint now = kFirstLook;
-    std::int64_t beats = 0;
-    for (; now < kFirstLook + std::chrono::minutes(1); now = silence.next_due()) {
-      if (silence.take_beat(now)) beats += ranks;
-    }
-    EXPECT_LE(beats, std::int64_t{60} * kBeatsPerSecondMax + ranks) << ranks;
-  }
-}
-
 TEST(Silence, ABeatIsDueSixTimesALimit) {
   Silence silence(kSilenceLimit, kFirstLook);
   silence.on_heard(1, kFirstLook);
