@@ -279,7 +279,7 @@ class GrowthJudge {
     }
   }
 
-  // Whoever dies costs the members no more than is said in docs/rendezvous.md.
+  // Whoever dies costs the members no more than is said in docs/failures.md.
   void judge_time() {
     const bool only_dies = std::all_of(c_.faults.begin(), c_.faults.end(), [](const Fault& fault) {
       return fault.kind == Fault::Kind::kCrash;

@@ -1,5 +1,5 @@
 // The verdict on a simulation of a job that does not grow: what ranks have heard of failures is
-// what docs/rendezvous.md says, and those that may go on do.
+// what docs/failures.md says, and those that may go on do.
 //
 // Thread rule: pure functions.
 #pragma once

@@ -20,7 +20,7 @@ Status flush_output() {
   return Status(ErrorCode::kSystem, fmt::format("cannot write standard output: {}", why));
 }
 
-bool has_reader_left() {
+bool is_reader_gone() {
   pollfd polled{STDOUT_FILENO, POLLOUT, 0};
   return ::poll(&polled, 1, 0) == 1 && (polled.revents & POLLERR) != 0;
 }

@@ -12,7 +12,7 @@ namespace unisono::tools {
 Status flush_output();
 
 /// Standard output is a pipe that nobody reads any more, as behind `head`.
-bool has_reader_left();
+bool is_reader_gone();
 
 /// Says why on standard error, behind `command`. Returns `exit_status`.
 int fail(std::string_view command, const Status& why, int exit_status);

@@ -129,7 +129,7 @@ void Report::header() {
 // Measuring on for hours and losing every row helps nobody.
 void Report::flush() {
   if (const Status flushed = tools::flush_output(); !flushed) {
-    is_unread_ = tools::has_reader_left();
+    is_unread_ = tools::is_reader_gone();
     if (!is_unread_) throw std::runtime_error(flushed.message());
   }
 }
