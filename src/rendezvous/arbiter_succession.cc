@@ -30,7 +30,6 @@ void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now
   succession_->on_come(rank, now);
   ended_.erase(rank);
   if (phase_ == Phase::kServing) {
-    decider_.on_come(rank);
     learn(std::move(told));
     welcome_back(connection, now);
   } else {
@@ -89,9 +88,13 @@ void ServingArbiter::take_over(TimePoint now) {
   for (const auto& [connection, rank] : seats_) welcome_back(connection, now);
 }
 
+// What is said to it may be lost, and then it goes on elsewhere: until it says that it has come it
+// does not count for this part, and nothing is decided on its links.
 void ServingArbiter::welcome_back(int connection, TimePoint now) {
   const Rank rank = seats_.at(connection);
   silence_.on_heard(rank, now);
+  unanswered_.insert(rank);
+  decider_.await(rank);
   links_.send(connection, std::make_shared<const std::string>(encode(MessageType::kSeated)));
   for (const Said& said : said_) {
     if (said.target == -1 || said.target == rank) links_.send(connection, said.bytes);

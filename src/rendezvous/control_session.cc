@@ -387,6 +387,7 @@ void ControlSession::move_to(Rank standby, TimePoint now) {
   silence_.on_heard(holder_, now);
   record_.on_arbiter();
   state_ = State::kOpen;
+  if (!is_leaving_) report(encode(MessageType::kBeat));
   drop_old_reports(now);
   for (const Report& kept : reports_) report(kept.bytes);
   for (const auto& [communicator, bytes] : waits_) report(bytes);

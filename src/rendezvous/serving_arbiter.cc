@@ -85,6 +85,7 @@ bool ServingArbiter::is_done() const {
 
 void ServingArbiter::on_heard(int connection, TimePoint now) {
   const Rank rank = seats_.at(connection);
+  if (unanswered_.erase(rank) > 0) decider_.on_come(rank);
   if (!silence_.listens_for(rank)) return;
   if (silence_.misses(rank, now)) missed_until_[rank] = now + silence_.limit() / 2;
   silence_.on_heard(rank, now);
@@ -113,7 +114,7 @@ void ServingArbiter::on_closed(int connection, TimePoint now, const Closing& how
 // Who goes to another arbiter, or has not heard this one for long, closes its connection too.
 bool ServingArbiter::proves_end(Rank rank, TimePoint now) const {
   if (deposers_.contains(rank)) return false;
-  return silence_.is_off() || hears(rank, now) || host_of(rank) == host_key(self());
+  return silence_.is_off() || is_heard(rank, now) || host_of(rank) == host_key(self());
 }
 
 void ServingArbiter::note_ended(Rank rank) {
@@ -339,6 +340,7 @@ void ServingArbiter::close(int connection) {
   const auto seat = seats_.find(connection);
   connections_.erase(seat->second);
   deaf_.erase(seat->second);
+  unanswered_.erase(seat->second);
   seats_.erase(seat);
   links_.close(connection);
 }

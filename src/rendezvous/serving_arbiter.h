@@ -108,6 +108,9 @@ class ServingArbiter final : private Evidence {
   // Evidence
   bool has_ended(Rank rank) const override { return ended_.contains(rank); }
   bool hears(Rank rank, TimePoint now) const override {
+    return is_heard(rank, now) && !unanswered_.contains(rank);
+  }
+  bool is_heard(Rank rank, TimePoint now) const {
     return connections_.contains(rank) && silence_.hears(rank, now) && !deaf_.contains(rank);
   }
   HostKey host_of(Rank rank) const override { return host_key(decider_.member(rank)); }
@@ -168,6 +171,7 @@ class ServingArbiter final : private Evidence {
   Witnesses witnesses_;
   std::map<Rank, TimePoint> missed_until_;  // lately it was not heard, or deaf, though both ran
   std::set<Rank> deaf_;                     // it is heard, and does not hear this arbiter
+  std::set<Rank> unanswered_;               // it has come, and said nothing since it was welcomed
   std::map<int, Rank> seats_;               // by connection
   std::map<Rank, int> connections_;         // the same by rank
   bool follows_death_ = false;              // a standby's: those that came know of one

@@ -329,11 +329,13 @@ TEST(Simulation, GoesOnWithSurvivorsThatDoNotHearTheArbiterForAWhile) {
 // several that have left; refusals that follow each other without end; parts whose standby has
 // left; and, where what is said one way is lost (from 5022 on), a deaf rank that accuses one of the
 // arbiter's part; what is true of parts, of a rank that was missed and of a split, and was judged
-// wrong (from 7001405 on); and a message that came in the place of a cancelled one (150009513).
+// wrong (from 7001405 on); a message that came in
+// the place of a cancelled one (150009513); and ranks to which nothing comes through, and which
+// counted for the part of the standby to which they came (93010247).
 TEST(Simulation, JudgesSeedsThatOnceWentWrong) {
   for (const std::uint64_t seed :
        {4008669, 4009452, 4015513, 4017683, 7008864, 7025540, 7029637, 7038467, 5022, 2851,
-        71009210, 7001405, 7001450, 7006878, 7012349, 150009513}) {
+        71009210, 7001405, 7001450, 7006878, 7012349, 150009513, 93010247}) {
     EXPECT_THAT(run(make_case(seed)).wrong, IsEmpty()) << "seed " << seed;
   }
 }

@@ -31,6 +31,8 @@ struct Lines final : ArbiterLinks {
     said[connection].push_back(type);
     if (type == MessageType::kDecision) {
       decisions[connection].push_back(*decode_decision(std::string_view(*bytes).substr(5), 64));
+    } else if (type == MessageType::kShrink) {
+      steps[connection].push_back(decode_shrink(std::string_view(*bytes).substr(5), size)->step);
     }
   }
   void close(int connection) override { said[connection].push_back({}); }
@@ -39,6 +41,8 @@ struct Lines final : ArbiterLinks {
 
   std::map<int, std::vector<MessageType>> said;  // {}: closed
   std::map<int, std::vector<FailureDecision>> decisions;
+  std::map<int, std::vector<ShrinkStep>> steps;
+  int size = 0;  // of the job
 };
 
 /// An arbiter of as many ranks, all of which have met, whose owner wakes every 100 ms.
@@ -50,6 +54,7 @@ class ArbiterTest : public testing::Test {
     for (const Member& member : members) arbiter_->seat(member.rank, member.rank, now_);
   }
   void stand_by(Rank self, int size) {
+    lines_.size = size;
     arbiter_.emplace(
         members_apart(size),
         ServingArbiter::Options{self, true, kSilence, [this] { return own_rank_heard_at_; }},
@@ -69,6 +74,14 @@ class ArbiterTest : public testing::Test {
   void say_deposed(Rank rank, Rank successor) {
     const std::string bytes = encode_deposed({successor, kSilence});
     arbiter_->on_message(rank, {MessageType::kDeposed, std::string_view(bytes).substr(5)}, now_);
+  }
+  /// Of all, waiting so long for the others.
+  void ask_to_shrink(Rank rank, milliseconds patience) {
+    std::vector<Rank> all;
+    for (Rank each = 0; each < lines_.size; ++each) all.push_back(each);
+    const std::string bytes =
+        encode_shrink({ShrinkStep::kAsk, 1, 0, patience, all, {}}, lines_.size);
+    arbiter_->on_message(rank, {MessageType::kShrink, std::string_view(bytes).substr(5)}, now_);
   }
   std::vector<Rank> named_to(Rank rank) {
     std::vector<Rank> named;
@@ -119,6 +132,20 @@ TEST_F(ArbiterTest, OfAStandbyKeepsWhoHasLeft) {
   for (const Rank rank : {1, 2}) come({"job", rank, {0}, {}, {}, {0}});
   run_for(grace::kSuccession + milliseconds(200), {1, 2});
   EXPECT_THAT(named_to(2), ElementsAre(0, 4));
+}
+
+// What it says to them may be lost, and they go on with another one.
+TEST_F(ArbiterTest, OfAStandbyDoesNotCountWhoSaysNothingOnceItHasCome) {
+  for (const bool is_answered : {false, true}) {
+    lines_ = {};
+    stand_by(1, 5);
+    for (const Rank rank : {1, 2, 3, 4}) come({"job", rank, {0}, {}, {}, {0}});
+    run_for(milliseconds(100), is_answered ? std::vector<Rank>{1, 2, 3, 4} : std::vector<Rank>{1});
+    ask_to_shrink(1, milliseconds(200));
+    run_for(milliseconds(400), {1});
+    EXPECT_THAT(lines_.steps[1],
+                ElementsAre(is_answered ? ShrinkStep::kForm : ShrinkStep::kRefused));
+  }
 }
 
 // As after a stop of its process, until it hears the arbiter again.
