@@ -59,6 +59,11 @@ void ServingArbiter::answer(int connection, std::string bytes) {
 void ServingArbiter::learn(RejoinMessage told) {
   std::erase(told.dead, options_.self);  // it is here
   for (const Rank rank : told.ended) {
+    if (told.rank != options_.self) {
+      own_word_.erase(rank);
+    } else if (!ended_.contains(rank) && !same_host(decider_.member(rank), self())) {
+      own_word_.insert(rank);
+    }
     const bool has_left = std::find(told.left.begin(), told.left.end(), rank) != told.left.end();
     // Who has left is told to those that need to know (tell_departure()).
     if (has_left) {

@@ -106,7 +106,12 @@ class ServingArbiter final : private Evidence {
 
   bool is_standby(Rank rank) const;
   // Evidence
-  bool has_ended(Rank rank) const override { return ended_.contains(rank); }
+  bool has_ended(Rank rank) const override {
+    // A connection that was reset on its way looks so at its own end alone, and others may be with
+    // that rank.
+    const bool may_others_live = ended_.size() + 1 < static_cast<std::size_t>(size_);
+    return ended_.contains(rank) && !(own_word_.contains(rank) && may_others_live);
+  }
   bool hears(Rank rank, TimePoint now) const override {
     return is_heard(rank, now) && !unanswered_.contains(rank);
   }
@@ -176,6 +181,7 @@ class ServingArbiter final : private Evidence {
   std::map<Rank, int> connections_;         // the same by rank
   bool follows_death_ = false;              // a standby's: those that came know of one
   std::set<Rank> ended_;                    // has_ended()
+  std::set<Rank> own_word_;                 // of these, a standby's rank alone has seen it
   std::vector<Rank> newly_ended_;           // of these, nobody was told yet
   std::map<Rank, std::uint32_t> attempts_;  // of those that came, the latest
   std::set<Rank> deposers_;                 // have gone to another arbiter

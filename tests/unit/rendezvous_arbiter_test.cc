@@ -134,6 +134,23 @@ TEST_F(ArbiterTest, OfAStandbyKeepsWhoHasLeft) {
   EXPECT_THAT(named_to(2), ElementsAre(0, 4));
 }
 
+// Its own rank's connection may have been reset on its way, and others may go on with rank 0.
+TEST_F(ArbiterTest, OfAStandbyTakesTheEndOfTheArbiterFromItsOwnRankOnlyWhereNobodyElseMayLive) {
+  const auto ends_of_one = [&](int size, const std::vector<Rank>& come_to_it) {
+    lines_ = {};
+    stand_by(1, size);
+    for (const Rank rank : come_to_it) come({"job", rank, {0}, {}, {}, {0}});
+    run_for(grace::kSuccession + milliseconds(200), come_to_it);
+    const auto& decided = lines_.decisions[1];
+    return std::count_if(decided.begin(), decided.end(), [](const FailureDecision& decision) {
+      return decision.code == ErrorCode::kPartitioned;
+    });
+  };
+  EXPECT_EQ(ends_of_one(3, {1}), 1) << "rank 2 may be with rank 0";
+  EXPECT_EQ(ends_of_one(3, {1, 2}), 0);
+  EXPECT_EQ(ends_of_one(2, {1}), 0);
+}
+
 // What it says to them may be lost, and they go on with another one.
 TEST_F(ArbiterTest, OfAStandbyDoesNotCountWhoSaysNothingOnceItHasCome) {
   for (const bool is_answered : {false, true}) {
