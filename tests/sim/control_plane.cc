@@ -206,7 +206,8 @@ void ControlPlane::tell_rank_of_end(int which) {
   });
 }
 
-void ControlPlane::reset(Rank rank) {
+bool ControlPlane::reset(Rank rank) {
+  bool has_struck = false;
   for (std::size_t i = 0; i < connections_.size(); ++i) {
     const Connection& each = connections_[i];
     const bool is_open = each.is_open_at_rank && each.is_open_at_holder;
@@ -215,7 +216,9 @@ void ControlPlane::reset(Rank rank) {
     }
     tell_holder_of_end(static_cast<int>(i));
     tell_rank_of_end(static_cast<int>(i));
+    has_struck = true;
   }
+  return has_struck;
 }
 
 void ControlPlane::end_process(Rank rank) {

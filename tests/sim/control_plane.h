@@ -44,8 +44,9 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
   /// After every use of a client: it may have to be woken earlier now.
   void settle(Rank rank) { arm(rank); }
   void end_process(Rank rank);
-  /// Both ends of its connections to other hosts hear that the other one has closed them.
-  void reset(Rank rank);
+  /// Both ends of its connections to other hosts hear that the other one has closed them. False:
+  /// there are none.
+  bool reset(Rank rank);
   /// The rank has left. An arbiter that serves others goes on.
   void on_left(Rank rank);
   /// The process of a rank that has left ends, and its arbiter with it.

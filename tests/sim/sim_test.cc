@@ -284,6 +284,24 @@ TEST(Simulation, IsNotCutOffByAStandbyThatWasStopped) {
   }
 }
 
+// Both ends hear of it: the others go on without the rank, which does not go on.
+TEST(Simulation, GoesOnWithoutARankWhoseControlConnectionIsReset) {
+  for (const Rank reset : {2, 3, 4}) {
+    for (int step = 0; step < 20; ++step) {
+      Case c = barriers_of_five();
+      c.seed = static_cast<std::uint64_t>(step);
+      c.silence = std::chrono::seconds(3);
+      c.operations.resize(24, c.operations[0]);
+      c.computes = std::chrono::milliseconds(1500);
+      c.faults = {{.kind = Fault::Kind::kReset, .rank = reset}};
+      const Outcome outcome = run(c);
+      EXPECT_THAT(outcome.wrong, IsEmpty()) << describe(c);
+      EXPECT_EQ(outcome.ranks_failed, 5) << describe(c);
+      EXPECT_EQ(outcome.ranks_shrunk, 4) << describe(c);
+    }
+  }
+}
+
 // Those that hear the others and are not heard by them, or the other way round.
 TEST(Simulation, GoesOnInOnePartWhereTheNetworkLosesWhatIsSaidOneWay) {
   for (const auto& [first, last, part] : {std::tuple(0, 1, 3), {2, 4, 3}, {4, 4, 4}, {0, 3, 4}}) {

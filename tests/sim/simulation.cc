@@ -150,8 +150,7 @@ void Simulation::inject(const Fault& fault) {
       its.is_slow = true;
       break;
     case Fault::Kind::kReset:
-      control_.reset(fault.rank);
-      its.is_missed = true;
+      its.is_missed = control_.reset(fault.rank) || its.is_missed;
       break;
     case Fault::Kind::kDiffers:  // from the start
       break;
