@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <set>
@@ -101,6 +103,25 @@ TEST_F(ColdMemoryTest, FollowsWhatMemoryTakes) {
   processor.memory = nanoseconds(400);
   for (int call = 0; call < 1000; ++call) are_cold();
   EXPECT_FALSE(are_cold());
+}
+
+// Of the processor itself.
+TEST(LineProbe, ReadsALineLateThatWasFlushed) {
+#if !defined(__x86_64__)
+  GTEST_SKIP() << "only there the clock is known to wait for reads";
+#endif
+  alignas(kLineBytes) const std::array<std::byte, kLineBytes> line{};
+  std::vector<Duration> flushed, near;
+  for (int i = 0; i < 101; ++i) {
+    kLineProbe.flush(line[0]);
+    flushed.push_back(kLineProbe.time_of_reading(line[0]));
+    near.push_back(kLineProbe.time_of_reading(line[0]));
+  }
+  const auto median = [](std::vector<Duration>& times) {
+    std::nth_element(times.begin(), times.begin() + 50, times.end());
+    return times[50];
+  };
+  EXPECT_GT(median(flushed), median(near));
 }
 
 }  // namespace
