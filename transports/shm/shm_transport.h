@@ -111,8 +111,8 @@ class ShmTransport final : public Transport {
   std::vector<Link> links_;
   std::vector<int> link_of_rank_;  // by world rank; -1: not on this host
   std::size_t next_ = 0;           // the link whose turn it is
-  std::array<std::size_t, kBusyLinks> busy_{0, 1, 2,
-                                            3};  // where something moved last; the latest first
+  // Where something moved last; the latest first.
+  std::array<std::size_t, kBusyLinks> busy_{0, 1, 2, 3};
   bool left_ = false;
 };
 
