@@ -1,14 +1,11 @@
 // What a legal program may do to the receiver's bookkeeping: any number of messages, receives and
 // collectives that the other rank has not come to yet, in any order. All arrive, and what is kept
 // of them stays within the credit.
-#include <malloc.h>
-
 #include <deque>
 #include <numeric>
 #include <random>
 
 #include "tests/engine/messenger_fixture.h"
-#include "tests/support/watchdog.h"
 
 namespace unisono::test {
 namespace {
@@ -233,35 +230,6 @@ TEST(Wanted, AreNoMoreTagsThanMayBeNamed) {
     fixture.messenger.receive_tagged(1, key, room.data(), 8, &results[i], fixture.owner, i);
   }
   EXPECT_EQ(fixture.to(1).of(FrameKind::kWant).size(), kTags);
-}
-
-// One of the messages is large, each time another one, so that in the end all that are kept for the
-// next ones have had it.
-TEST(Arrivals, KeepNoMoreMemoryThanThePeerHasCreditFor) {
-  if (is_sanitized()) GTEST_SKIP() << "the sanitizers' allocator does not say what is in use";
-  constexpr Tag kBurst = 40;  // less than there is credit for: some may not be returned yet
-  Fixture fixture;
-  Bytes room(kEagerBytes);
-  const auto burst = [&](Tag large) {
-    const auto bytes_of = [&](Tag tag) { return tag == large ? kEagerBytes : 0; };
-    for (Tag tag = 0; tag < kBurst; ++tag) {
-      const FrameHeader header = tagged(FrameKind::kEager, tag, 0, bytes_of(tag), bytes_of(tag));
-      ASSERT_NE(fixture.frame(1, header, filled(bytes_of(tag), 1)), Placement::Kind::kDiscard);
-    }
-    for (Tag tag = 0; tag < kBurst; ++tag) {
-      TaggedResult result;
-      ASSERT_TRUE(
-          fixture.messenger.receive_tagged(1, {kCommunicator, FrameClass::kPointToPoint, tag, 0},
-                                           room.data(), room.size(), &result, fixture.owner, tag));
-    }
-    fixture.to(1).frames.clear();
-  };
-  burst(0);
-  const std::size_t before = ::mallinfo2().uordblks;
-  std::mt19937 random(1);
-  for (int i = 0; i < 1'000; ++i) burst(random() % kBurst);
-  EXPECT_TRUE(fixture.events.none());
-  EXPECT_LE(::mallinfo2().uordblks, before + 2 * kCreditBytes);
 }
 
 TEST_F(Credit, OperationIsNotStarvedByThoseBehindIt) {
