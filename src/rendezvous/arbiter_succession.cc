@@ -29,6 +29,7 @@ void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now
   add_seat(connection, rank);
   succession_->on_come(rank, now);
   ended_.erase(rank);
+  own_word_.erase(rank);
   if (phase_ == Phase::kServing) {
     learn(std::move(told));
     welcome_back(connection, now);

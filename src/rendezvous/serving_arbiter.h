@@ -107,8 +107,8 @@ class ServingArbiter final : private Evidence {
   bool is_standby(Rank rank) const;
   // Evidence
   bool has_ended(Rank rank) const override {
-    // A connection that was reset on its way looks so at its own end alone, and others may be with
-    // that rank.
+    // To a standby's rank a reset connection looks as if the other end had ended; others may still
+    // be with that one.
     const bool may_others_live = ended_.size() + 1 < static_cast<std::size_t>(size_);
     return ended_.contains(rank) && !(own_word_.contains(rank) && may_others_live);
   }

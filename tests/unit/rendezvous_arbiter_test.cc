@@ -151,6 +151,20 @@ TEST_F(ArbiterTest, OfAStandbyTakesTheEndOfTheArbiterFromItsOwnRankOnlyWhereNobo
   EXPECT_EQ(ends_of_one(2, {1}), 0);
 }
 
+// Rank 3 has come since, so its end is one that the standby's arbiter has seen.
+TEST_F(ArbiterTest, OfAStandbyHasTheEndOfARankThatHasComeFromItsOwnConnection) {
+  stand_by(1, 5);
+  come({"job", 1, {0}, {}, {}, {0, 3}});
+  for (const Rank rank : {2, 3}) come({"job", rank, {0}, {}, {}, {0}});
+  run_for(milliseconds(100), {1, 2, 3});
+  arbiter_->on_closed(3, now_, {.is_new = false});
+  arbiter_->on_closed(2, now_, {.is_new = false});
+  ask_to_shrink(1, milliseconds(200));
+  run_for(grace::kSuccession, {1});
+  // Rank 4 alone may live elsewhere, and rank 1 is the lower one.
+  EXPECT_THAT(lines_.steps[1], ElementsAre(ShrinkStep::kForm));
+}
+
 // What it says to them may be lost, and they go on with another one.
 TEST_F(ArbiterTest, OfAStandbyDoesNotCountWhoSaysNothingOnceItHasCome) {
   for (const bool is_answered : {false, true}) {
