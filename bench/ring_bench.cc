@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -198,9 +199,10 @@ class RingsOfRankZero {
     };
     auto made = shm::ShmTransport::make(0, std::move(peers), open);
     if (!made) std::abort();
-    transport = std::move(*made);
-    for (Rank peer = 1; peer < size; ++peer) transport->endpoint(peer);
+    transport_ = std::move(*made);
+    for (Rank peer = 1; peer < size; ++peer) transport_->endpoint(peer);
   }
+  Transport& transport() const { return *transport_; }
   std::byte* ring(Rank from, Rank to) const {
     return memory_.base() + kRingBytes * (from == 0 ? to : size_ + from);
   }
@@ -208,16 +210,14 @@ class RingsOfRankZero {
  private:
   int size_;
   SharedMemory memory_;
-
- public:
-  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Transport> transport_;
 };
 
 void poll_idle_rings(benchmark::State& state) {
   const int size = static_cast<int>(state.range(0));
   const RingsOfRankZero rings(size);
   CountingSink sink(false);
-  for (auto _ : state) benchmark::DoNotOptimize(rings.transport->poll(sink));
+  for (auto _ : state) benchmark::DoNotOptimize(rings.transport().poll(sink));
   state.counters["rings"] = size - 1;
 }
 BENCHMARK(poll_idle_rings)->Arg(2)->Arg(8)->Arg(16)->Arg(64)->Arg(192);
@@ -226,7 +226,7 @@ BENCHMARK(poll_idle_rings)->Arg(2)->Arg(8)->Arg(16)->Arg(64)->Arg(192);
 void take_among_idle_rings(benchmark::State& state) {
   const int size = static_cast<int>(state.range(0));
   const RingsOfRankZero rings(size);
-  const Rank busy = size / 2 + 1 < size ? size / 2 + 1 : size - 1;
+  const Rank busy = std::min(size / 2 + 1, size - 1);
   const auto geometry = shm::RingGeometry::of({rings.ring(busy, 0), kRingBytes});
   shm::RingSender sender(*geometry);
   CountingSink sink(false);
@@ -234,7 +234,7 @@ void take_among_idle_rings(benchmark::State& state) {
   for (auto _ : state) {
     sender.push(header_for(4), payload);
     for (const std::uint64_t before = sink.frames; sink.frames == before;) {
-      rings.transport->poll(sink);
+      rings.transport().poll(sink);
     }
   }
   state.counters["rings"] = size - 1;

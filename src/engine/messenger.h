@@ -187,7 +187,7 @@ class Messenger final : public FrameSink {
   Posted* match_tagged(Peer& peer, const FrameHeader& header);
   Arrival* find_arrival(Peer& peer, const MessageKey& key);
   Arrival* new_arrival(Peer& peer, const FrameHeader& header, std::size_t cost);
-  void keep(Peer& peer, std::unique_ptr<Arrival> arrival);
+  void keep_arrival(Peer& peer, std::unique_ptr<Arrival> arrival);
   void erase_arrival(Peer& peer, Arrival* arrival);
   Placement place_eager(Peer& peer, Channel& channel, const FrameHeader& header);
   Placement place_data(Peer& peer, Channel& channel, const FrameHeader& header);

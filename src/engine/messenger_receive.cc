@@ -238,9 +238,9 @@ Messenger::Arrival* Messenger::new_arrival(Peer& peer, const FrameHeader& header
   return peer.arrivals.back().get();
 }
 
-// For the next one, with its buffer as long as all that are kept are no more than the peer's
-// credit: it may have been a large one, and the next one that is may get another.
-void Messenger::keep(Peer& peer, std::unique_ptr<Arrival> arrival) {
+// Keeps it for a later message. All buffers that are kept hold no more than the peer's credit: else
+// each would grow to a large message in time.
+void Messenger::keep_arrival(Peer& peer, std::unique_ptr<Arrival> arrival) {
   const std::size_t bytes = arrival->buffer.capacity();
   if (peer.kept_bytes + bytes > peer.traits.eager_credit_bytes) {
     arrival->buffer = {};
@@ -255,7 +255,7 @@ void Messenger::erase_arrival(Peer& peer, Arrival* arrival) {
       peer.arrivals.begin(), peer.arrivals.end(),
       [&](const std::unique_ptr<Arrival>& candidate) { return candidate.get() == arrival; });
   UNISONO_ASSERT(found != peer.arrivals.end(), "an arrival was erased twice");
-  keep(peer, std::move(*found));
+  keep_arrival(peer, std::move(*found));
   peer.arrivals.erase(found);
 }
 

@@ -11,36 +11,37 @@
 #include "transports/shm/trial_times.h"
 
 namespace unisono::native {
-namespace {
-
 // Of each path `calls` one after another, of which the last ones count, because what the caches
 // hold after one path is not what they hold after another; and all that `rounds` times.
-struct Rows {
+struct TrialRows {
   std::uint32_t calls;
   std::uint32_t counted;
   std::uint32_t rounds;
 };
 
 // What is tried of a class. Whoever changes a plan raises kTrialsVersion (base/trial_facts.h).
-struct Plan {
+struct TrialPlan {
   std::uint32_t paths;  // the first of kTriedPaths
   std::uint32_t warm_ups;
-  Rows rows;
-  std::uint32_t calls_until_next;  // the machine may change: a virtual processor changes its core
-  Rows long_rows = {0, 0, 0};      // of what was not far behind, if any
+  TrialRows rows;
+  std::uint32_t calls_until_next;   // the machine may change: a virtual processor changes its core
+  TrialRows long_rows = {0, 0, 0};  // of what was not far behind, if any
   std::uint32_t calls_until_long = 0;
 
   std::uint32_t all_ways() const { return (1u << paths) - 1; }
-  const Rows& rows_of(bool is_long) const { return is_long ? long_rows : rows; }
+  const TrialRows& rows_of(bool is_long) const { return is_long ? long_rows : rows; }
 };
-constexpr Plan kPlanOfCells{2, 8, {12, 12, 2}, 20000};
-constexpr Plan kPlanOfShort{4, 2, {3, 3, 2}, 5000};
+
+namespace {
+
+constexpr TrialPlan kPlanOfCells{2, 8, {12, 12, 2}, 20000};
+constexpr TrialPlan kPlanOfShort{4, 2, {3, 3, 2}, 5000};
 // Their pieces go around the window, unless there are many ranks or what is read lies elsewhere.
 // What the path before has left there says nothing of this one, so a row goes around once before
 // its calls count.
-constexpr Plan kPlanOfRooted{4, 2, {12, 4, 1}, 5000};
+constexpr TrialPlan kPlanOfRooted{4, 2, {12, 4, 1}, 5000};
 static_assert(kPlanOfRooted.rows.calls >= AccessTrials::kPlacesMax + kPlanOfRooted.rows.counted);
-constexpr Plan kPlanOfLong{3, 1, {4, 3, 1}, 1000, {12, 5, 1}, 50};
+constexpr TrialPlan kPlanOfLong{3, 1, {4, 3, 1}, 1000, {12, 5, 1}, 50};
 static_assert(kPlanOfCells.rows.calls <= AccessTrials::kRowCallsMax);
 static_assert(kPlanOfRooted.rows.calls <= AccessTrials::kRowCallsMax);
 static_assert(kPlanOfLong.long_rows.calls <= AccessTrials::kRowCallsMax);
@@ -76,7 +77,7 @@ bool has_places(AccessTrials::Class number, int ranks) {
   return 2 * parts * shm::kWindowSlots * shm::kPageBytes <= kRotatedBytes;
 }
 
-const Plan& plan_of(AccessTrials::Class number, int ranks) {
+const TrialPlan& plan_of(AccessTrials::Class number, int ranks) {
   const std::size_t bytes = kTriedCallMin << number % kCallSizes;
   if (bytes < shm::kCellPayloadBytes) return kPlanOfCells;
   if (bytes >= kLongBytes) return kPlanOfLong;
@@ -118,13 +119,15 @@ AccessTrials::Class AccessTrials::class_of(Collective collective, std::size_t by
 }
 
 bool AccessTrials::tries_window(Class number) {
-  constexpr int kAnyRanks = 2;  // of how many there are only rows depend
+  constexpr int kAnyRanks = 2;  // their number decides on rows alone, not on paths
   return number != kNone && plan_of(number, kAnyRanks).paths == kTriedPaths.size();
 }
 
 AccessTrials::AccessTrials(shm::SegmentGroup& group) : group_(group), states_(kClasses) {
   for (Class number = 0; number < static_cast<Class>(kClasses); ++number) {
-    states_[static_cast<std::size_t>(number)].ways = plan_of(number, group_.size()).all_ways();
+    State& state = states_[static_cast<std::size_t>(number)];
+    state.plan = &plan_of(number, group_.size());
+    state.ways = state.plan->all_ways();
     if (!group.has_all_ranks()) continue;
     const bool is_known = has_times(times_in(group_.trial_memory().known.calls, number));
     is_known ? begin_with_known(number) : begin_with_predicted(number);
@@ -137,13 +140,13 @@ AccessTrials::Times& AccessTrials::times_in(CallTimes& calls, Class number) {
 }
 
 void AccessTrials::begin_with_known(Class number) {
+  State& state = states_[static_cast<std::size_t>(number)];
   Times known = times_in(group_.trial_memory().known.calls, number);
   // A call can go only by what is tried of its class, whatever else a file says.
-  std::fill(known.begin() + plan_of(number, group_.size()).paths, known.end(), 0);
-  State& state = states_[static_cast<std::size_t>(number)];
+  std::fill(known.begin() + state.plan->paths, known.end(), 0);
   state.path = kTriedPaths[shm::first_way(known)];
   state.knows_long_rows = true;
-  state.next_change = plan_of(number, group_.size()).calls_until_next / shm::kKnownDivisor;
+  state.next_change = state.plan->calls_until_next / shm::kKnownDivisor;
 }
 
 // All members have the same facts, and so predict the same.
@@ -157,20 +160,20 @@ void AccessTrials::begin_with_predicted(Class number) {
   // Two ranks measure in turns, where each writes what it has read: who only writes meets lines
   // that the other has read, and may be slower by more than that.
   if (group_.takes_turns() && goes_one_way(number)) return;
-  for (std::size_t way = 0; way < plan_of(number, group_.size()).paths; ++way) {
+  for (std::size_t way = 0; way < state.plan->paths; ++way) {
     if (is_far(costs, way)) state.ways &= ~(1u << way);
   }
 }
 
 AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
-  const Plan& plan = plan_of(number, group_.size());
   State& state = states_[static_cast<std::size_t>(number)];
+  const TrialPlan& plan = *state.plan;
   judge_until(sequence);
   if (state.next_change == 0) {
     state.next_change = state.calls + plan.warm_ups;
     return state.path;
   }
-  const Rows& rows = plan.rows_of(state.is_in_long_rows);
+  const TrialRows& rows = plan.rows_of(state.is_in_long_rows);
   const std::uint32_t in_round = count_of(state.ways) * rows.calls;
   if (state.trials < rows.rounds * in_round) {
     const std::uint32_t trial = state.trials++;
@@ -187,8 +190,8 @@ AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
 // The times of all trials of the rows that ran are known. What short rows say of a class that has
 // long ones counts as long as there is nothing better.
 void AccessTrials::decide(Class number) {
-  const Plan& plan = plan_of(number, group_.size());
   State& state = states_[static_cast<std::size_t>(number)];
+  const TrialPlan& plan = *state.plan;
   const std::uint32_t contenders = contenders_of(state.least);
   const bool ends = plan.long_rows.calls == 0 || state.is_in_long_rows || count_of(contenders) < 2;
   if (ends || !state.knows_long_rows || !is_among(contenders, state.path)) {
@@ -231,7 +234,7 @@ void AccessTrials::judge_until(std::uint64_t sequence) {
 
 void AccessTrials::judge(const Trial& trial, std::uint32_t time) {
   State& state = states_[static_cast<std::size_t>(trial.number)];
-  const Rows& rows = plan_of(trial.number, group_.size()).rows_of(trial.is_of_long_rows);
+  const TrialRows& rows = state.plan->rows_of(trial.is_of_long_rows);
   state.row[trial.call] = time;
   if (trial.call + 1 < rows.calls) return;
   const std::span counted(state.row.data() + rows.calls - rows.counted, rows.counted);

@@ -41,6 +41,9 @@
 
 namespace unisono::native {
 
+/// What is tried of a class, and for how many calls.
+struct TrialPlan;
+
 /// Of a window, that pieces go around from call to call where one side writes and the other reads.
 /// A line that the reader has read a while ago is written faster than one that it has just read.
 inline constexpr std::size_t kRotatedBytes = std::size_t{512} << 10;
@@ -76,6 +79,7 @@ class AccessTrials {
  private:
   using Times = WayTimes<kTriedPaths.size()>;
   struct State {
+    const TrialPlan* plan = nullptr;
     std::uint32_t calls = 0;
     std::uint32_t next_change = 0;  // the call up to which `path` stays
     std::uint32_t trials = 0;

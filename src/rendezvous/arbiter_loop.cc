@@ -16,8 +16,8 @@
 namespace unisono::rendezvous {
 namespace {
 
-// Of strangers and listeners, beside one for each rank: what they have said is read before one is
-// judged.
+// Events of strangers and listeners have room beside one of each rank, so that what all have said
+// is read before one is judged.
 constexpr std::size_t kOtherEvents = 4 * kStrangersMax;
 // Then those that are in have their turn again.
 constexpr int kAcceptsPerTurn = 16;

@@ -107,7 +107,7 @@ TimePoint Rendezvous::next_due() const {
 std::vector<Rank> Rendezvous::missing() const {
   std::vector<Rank> missing;
   for (Rank rank = 0; rank < size_; ++rank) {
-    if (!seats_[static_cast<std::size_t>(rank)]) missing.push_back(rank);
+    if (!has_arrived(rank)) missing.push_back(rank);
   }
   return missing;
 }

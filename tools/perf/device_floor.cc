@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "base/median.h"
 #include "unisono/types.h"
 
 namespace unisono::perf {
@@ -32,9 +33,7 @@ double median_us(DeviceBuffers& device, const std::function<void()>& work) {
     work();
     times.push_back(device.stop_clock());
   }
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return std::max(*middle, 1e-3);
+  return std::max(median(times), 1e-3);
 }
 
 /// What is all zeros, or all alike, may move faster than data do.

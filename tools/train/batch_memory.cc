@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <stdexcept>
 #include <vector>
 
+#include "base/median.h"
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
 
@@ -55,8 +55,7 @@ double median_copy(DeviceMemory& device, const Tensor& batch) {
     seconds.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  std::ranges::nth_element(seconds, seconds.begin() + kCopies / 2);
-  return seconds[kCopies / 2];
+  return median(seconds);
 }
 
 Tensor zeros_in(DeviceMemory& memory, const Shape& shape) {

@@ -1,11 +1,11 @@
 #include "transports/shm/cold_memory.h"
 
-#include <algorithm>
 #include <array>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
+#include "base/median.h"
 #include "transports/shm/segment.h"
 
 namespace unisono::shm {
@@ -39,11 +39,6 @@ void flush(const std::byte& line) {
 #else
   static_cast<void>(line);
 #endif
-}
-
-Duration median(std::array<Duration, kFlushedLines>& times) {
-  std::nth_element(times.begin(), times.begin() + kFlushedLines / 2, times.end());
-  return times[kFlushedLines / 2];
 }
 
 const std::byte* first_page_of(std::span<const std::byte> memory) {

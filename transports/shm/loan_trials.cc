@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "base/median.h"
 #include "transports/shm/trial_times.h"
 
 namespace unisono::shm {
@@ -92,10 +93,9 @@ void LoanTrials::judge_row(State& state) {
   const bool is_long = state.row >= kRows;
   const std::uint32_t left_out = is_long ? kLongRowTimes - kCountedOfLongRow : 1;
   const auto counted = std::span(state.times).first(state.row_times()).subspan(left_out);
-  const auto middle = counted.begin() + counted.size() / 2;
-  std::nth_element(counted.begin(), middle, counted.end());
+  const std::uint32_t middle = median(counted);
   std::uint32_t& least = state.least[state.row % 2];
-  least = is_long ? *middle : lesser_time(least, *middle);
+  least = is_long ? middle : lesser_time(least, middle);
 }
 
 // Whether nothing is to be tried any more. What short rows say counts as long as there is nothing

@@ -50,8 +50,8 @@ inline constexpr std::uint32_t kRows = 4;
 inline constexpr std::uint32_t kLongRowTimes = 12;
 inline constexpr std::uint32_t kCountedOfLongRow = 5;
 inline constexpr std::uint32_t kMessagesUntilLong = 50;
-/// Messages of a size before the first row: while they go around the largest ring for the first
-/// time both ranks meet its pages, which can take ten times as long as to copy them.
+/// Messages of a size before the first row. While they go around the largest ring, twice, both
+/// ranks meet its pages, which can take ten times as long as to copy what is in them.
 constexpr std::uint32_t messages_until_settled(std::size_t size) {
   return std::max(
       1u, static_cast<std::uint32_t>(2 * kSegmentRingBytesMax / (kTriedMessageMin << size)));
@@ -91,7 +91,7 @@ class LoanTrials {
 
  private:
   struct State {
-    std::uint32_t until_next = 1;  // messages before the next trial
+    std::uint32_t until_next = 0;  // messages before the next trial
     bool decided = false;          // to lend
     bool knows_long_rows = false;  // from these, or of an earlier job
     // The row that runs: all messages from `first` on go its way.

@@ -21,8 +21,8 @@ namespace unisono::shm {
 /// The memory of the ring from one world rank to another; one of them is this rank.
 using OpenRing = std::function<Result<RingMemory>(Rank from, Rank to)>;
 
-/// Of many links those in use are looked at again after so many others, and a frame waits for few
-/// of them.
+/// Where a rank has more links than kLinksPerTurn, a poll looks at the kBusyLinks where something
+/// moved last before so many others each time.
 inline constexpr std::size_t kLinksPerTurn = 16;
 inline constexpr std::size_t kBusyLinks = 4;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/median.h"
 #include "transports/shm/trial_times.h"
 
 namespace unisono::shm {
@@ -33,8 +34,7 @@ std::optional<std::uint32_t> RowOfTimes::add(std::uint32_t time) {
   times_[count_++] = time;
   if (count_ < kTrialRow) return {};
   count_ = 0;
-  std::nth_element(times_.begin(), times_.begin() + kTrialRow / 2, times_.end());
-  return times_[kTrialRow / 2];
+  return median(times_);
 }
 
 StoreTrials::StoreTrials(ReaderTimes* told, TrialMemory* memory) : told_(told), memory_(memory) {
