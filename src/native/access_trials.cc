@@ -24,7 +24,8 @@ struct TrialPlan {
   std::uint32_t paths;  // the first of kTriedPaths
   std::uint32_t warm_ups;
   TrialRows rows;
-  std::uint32_t calls_until_next;   // the machine may change: a virtual processor changes its core
+  std::uint32_t calls_until_next;  // all are tried again
+  std::uint32_t calls_until_check;
   TrialRows long_rows = {0, 0, 0};  // of what was not far behind, if any
   std::uint32_t calls_until_long = 0;
 
@@ -34,18 +35,28 @@ struct TrialPlan {
 
 namespace {
 
-constexpr TrialPlan kPlanOfCells{2, 8, {12, 12, 2}, 20000};
-constexpr TrialPlan kPlanOfShort{4, 2, {3, 3, 2}, 5000};
+constexpr TrialPlan kPlanOfCells{2, 8, {12, 12, 2}, 20000, 300};
+constexpr TrialPlan kPlanOfShort{4, 2, {3, 3, 2}, 5000, 100};
 // Their pieces go around the window, unless there are many ranks or what is read lies elsewhere.
 // What the path before has left there says nothing of this one, so a row goes around once before
 // its calls count.
-constexpr TrialPlan kPlanOfRooted{4, 2, {12, 4, 1}, 5000};
+constexpr TrialPlan kPlanOfRooted{4, 2, {12, 4, 1}, 5000, 100};
 static_assert(kPlanOfRooted.rows.calls >= AccessTrials::kPlacesMax + kPlanOfRooted.rows.counted);
-constexpr TrialPlan kPlanOfLong{3, 1, {4, 3, 1}, 1000, {12, 5, 1}, 50};
+constexpr TrialPlan kPlanOfLong{3, 1, {4, 3, 1}, 1000, 100, {12, 5, 1}, 50};
 static_assert(kPlanOfCells.rows.calls <= AccessTrials::kRowCallsMax);
 static_assert(kPlanOfRooted.rows.calls <= AccessTrials::kRowCallsMax);
 static_assert(kPlanOfLong.long_rows.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
+
+// Calls of a check, of which the median counts.
+constexpr std::uint32_t kCheckCalls = 3;
+static_assert(kCheckCalls <= AccessTrials::kRowCallsMax);
+// Sizes of a class differ by less, so that calls of several sizes are no drift.
+constexpr std::uint64_t kDrift = 2;
+
+bool has_drifted(std::uint64_t time, std::uint64_t expected) {
+  return time != 0 && expected != 0 && (time > expected * kDrift || expected > time * kDrift);
+}
 
 // What is written in one call is seen by all so many calls later. Nobody writes over it before all
 // have judged it: who writes the stamp of trial i has seen everyone begin the call two before it or
@@ -100,10 +111,12 @@ std::uint32_t contenders_of(const WayTimes<kTriedPaths.size()>& times) {
   return ways;
 }
 
-bool is_among(std::uint32_t ways, AccessPath path) {
-  const auto place = std::find(kTriedPaths.begin(), kTriedPaths.end(), path) - kTriedPaths.begin();
-  return (ways >> place & 1u) != 0;
+std::size_t place_of(AccessPath path) {
+  return static_cast<std::size_t>(std::find(kTriedPaths.begin(), kTriedPaths.end(), path) -
+                                  kTriedPaths.begin());
 }
+
+bool is_among(std::uint32_t ways, AccessPath path) { return (ways >> place_of(path) & 1u) != 0; }
 
 // Of those, the one that is number `index`.
 std::size_t way_of(std::uint32_t ways, std::uint32_t index) {
@@ -128,6 +141,7 @@ AccessTrials::AccessTrials(shm::SegmentGroup& group) : group_(group), states_(kC
     State& state = states_[static_cast<std::size_t>(number)];
     state.plan = &plan_of(number, group_.size());
     state.ways = state.plan->all_ways();
+    state.check_every = state.plan->calls_until_check;
     if (!group.has_all_ranks()) continue;
     const bool is_known = has_times(times_in(group_.trial_memory().known.calls, number));
     is_known ? begin_with_known(number) : begin_with_predicted(number);
@@ -145,8 +159,18 @@ void AccessTrials::begin_with_known(Class number) {
   // A call can go only by what is tried of its class, whatever else a file says.
   std::fill(known.begin() + state.plan->paths, known.end(), 0);
   state.path = kTriedPaths[shm::first_way(known)];
+  state.least = known;
   state.knows_long_rows = true;
-  state.next_change = state.plan->calls_until_next / shm::kKnownDivisor;
+  hold(state, state.plan->calls_until_next / shm::kKnownDivisor);
+  state.next_change = state.plan->warm_ups;
+}
+
+// Until the next check, or until all are tried again.
+void AccessTrials::hold(State& state, std::uint32_t calls_until_trials) {
+  state.phase = Phase::kHolds;
+  state.trials_due = calls_until_trials;
+  state.next_change = std::min(calls_until_trials, state.check_every);
+  state.calls = state.trials = 0;
 }
 
 // All members have the same facts, and so predict the same.
@@ -167,24 +191,58 @@ void AccessTrials::begin_with_predicted(Class number) {
 
 AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
   State& state = states_[static_cast<std::size_t>(number)];
-  const TrialPlan& plan = *state.plan;
   judge_until(sequence);
   if (state.next_change == 0) {
-    state.next_change = state.calls + plan.warm_ups;
+    state.next_change = state.calls + state.plan->warm_ups;
     return state.path;
   }
-  const TrialRows& rows = plan.rows_of(state.is_in_long_rows);
+  if (state.phase == Phase::kHolds) {
+    state.phase = state.calls < state.trials_due ? Phase::kChecks : Phase::kTries;
+  }
+  return state.phase == Phase::kChecks ? check_next(number, sequence) : try_next(number, sequence);
+}
+
+AccessPath AccessTrials::try_next(Class number, std::uint64_t sequence) {
+  State& state = states_[static_cast<std::size_t>(number)];
+  const TrialRows& rows = state.plan->rows_of(state.is_in_long_rows);
   const std::uint32_t in_round = count_of(state.ways) * rows.calls;
   if (state.trials < rows.rounds * in_round) {
     const std::uint32_t trial = state.trials++;
-    const std::size_t path = way_of(state.ways, trial % in_round / rows.calls);
-    const bool is_first_row = trial < in_round;
-    trial_ = {number, path, trial % rows.calls, state.is_in_long_rows, is_first_row, sequence, 0};
+    trial_ = {.number = number,
+              .path = way_of(state.ways, trial % in_round / rows.calls),
+              .call = trial % rows.calls,
+              .is_of_long_rows = state.is_in_long_rows,
+              .is_first_row = trial < in_round,
+              .sequence = sequence};
     state.last_trial = sequence;
-    return kTriedPaths[path];
+    return kTriedPaths[trial_.path];
   }
   if (sequence >= state.last_trial + kCallsUntilSeen) decide(number);
   return state.path;
+}
+
+AccessPath AccessTrials::check_next(Class number, std::uint64_t sequence) {
+  State& state = states_[static_cast<std::size_t>(number)];
+  if (state.trials < kCheckCalls) {
+    trial_ = {.number = number,
+              .path = place_of(state.path),
+              .call = state.trials++,
+              .is_check = true,
+              .sequence = sequence};
+    state.last_trial = sequence;
+  } else if (sequence >= state.last_trial + kCallsUntilSeen) {
+    conclude_check(state);
+  }
+  return state.path;
+}
+
+void AccessTrials::conclude_check(State& state) {
+  const bool changed = has_drifted(state.checked, state.least[place_of(state.path)]);
+  if (changed) state.doubted = state.path;
+  state.phase = changed ? Phase::kTries : Phase::kHolds;
+  state.next_change =
+      changed ? state.calls : std::min(state.trials_due, state.calls + state.check_every);
+  state.trials = 0;
 }
 
 // The times of all trials of the rows that ran are known. What short rows say of a class that has
@@ -203,12 +261,17 @@ void AccessTrials::decide(Class number) {
   state.knows_long_rows = state.knows_long_rows || ends;
   state.is_in_long_rows = !ends;
   state.ways = ends ? plan.all_ways() : contenders;
-  state.next_change = ends ? plan.calls_until_next : plan.calls_until_long;
+  if (ends) {
+    // Where times wander and trials change nothing, checks become rare.
+    state.check_every = std::exchange(state.doubted, AccessPath::kAutomatic) == state.path
+                            ? std::min(2 * state.check_every, plan.calls_until_next)
+                            : plan.calls_until_check;
+  }
   // Times of long rows are compared with one another alone.
   for (std::size_t way = 0; !ends && way < state.least.size(); ++way) {
     if ((contenders >> way & 1u) == 0) state.least[way] = 0;
   }
-  state.calls = state.trials = 0;
+  hold(state, ends ? plan.calls_until_next : plan.calls_until_long);
 }
 
 void AccessTrials::note(std::size_t bytes, TimePoint begin, TimePoint end, bool path_matters) {
@@ -234,12 +297,17 @@ void AccessTrials::judge_until(std::uint64_t sequence) {
 
 void AccessTrials::judge(const Trial& trial, std::uint32_t time) {
   State& state = states_[static_cast<std::size_t>(trial.number)];
-  const TrialRows& rows = state.plan->rows_of(trial.is_of_long_rows);
+  const TrialRows rows = trial.is_check ? TrialRows{kCheckCalls, kCheckCalls, 1}
+                                        : state.plan->rows_of(trial.is_of_long_rows);
   state.row[trial.call] = time;
   if (trial.call + 1 < rows.calls) return;
   const std::span counted(state.row.data() + rows.calls - rows.counted, rows.counted);
   const auto middle = counted.begin() + (counted.size() - 1) / 2;
   std::nth_element(counted.begin(), middle, counted.end());
+  if (trial.is_check) {
+    state.checked = *middle;
+    return;
+  }
   std::uint32_t& least = state.least[trial.path];
   least = shm::lesser_time(trial.is_first_row ? 0 : least, *middle);
 }

@@ -10,15 +10,19 @@
 // in two rows: 60 calls of those that fit a cell, never by single copy; 28 up to 1 MiB, where what
 // can be read in place is tried through the window, too, because two members that take turns
 // (shared_cells.h) can be faster by that; or in one row, 52 calls, where pieces may go around the
-// window (kRotatedBytes). Some thousand calls later all are tried again. Where an
-// earlier job has left what it learned of a class (transports/shm/trial_memory.h) its calls begin
-// with the fastest, and all are tried after a quarter of those; else they begin with what is
-// predicted to be the fastest of what the host is known to be like, and the first trials leave out
-// what is predicted to be far behind (way_costs.h). Only groups of all ranks of the host know and
-// tell. Blocks of unequal length are not tried. A call's time is that from when the last member
-// came until the last one had what it needs: so who comes late does not count, and members that
-// share a core do. A path's time is the median of the end of its row (of an even number the less),
-// in the better row.
+// window (kRotatedBytes). Some thousand calls later all are tried again, and sooner where a check
+// shows that the machine is no longer the same: now and then three calls by the path that is held
+// are timed, and their median is more than twice its time in the trials or less than half of it. (A
+// virtual processor may move to a core from which lines come four times as late.)
+//
+// Where an earlier job has left what it learned of a class (transports/shm/trial_memory.h) its
+// calls begin with the fastest, a check comes first, and all are tried after a quarter of those
+// calls; else they begin with what is predicted to be the fastest of what the host is known to be
+// like, and the first trials leave out what is predicted to be far behind (way_costs.h). Only
+// groups of all ranks of the host know and tell. Blocks of unequal length are not tried. A call's
+// time is that from when the last member came until the last one had what it needs: so who comes
+// late does not count, and members that share a core do. A path's time is the median of the end of
+// its row (of an even number the less), in the better row.
 //
 // All members choose alike without asking each other. Each writes beside its cells when it came and
 // when it had finished, and what a member wrote in call s all the others see when call s + 3
@@ -78,23 +82,30 @@ class AccessTrials {
 
  private:
   using Times = WayTimes<kTriedPaths.size()>;
+  enum class Phase : std::uint8_t { kHolds, kChecks, kTries };
   struct State {
     const TrialPlan* plan = nullptr;
+    Phase phase = Phase::kTries;
     std::uint32_t calls = 0;
-    std::uint32_t next_change = 0;  // the call up to which `path` stays
-    std::uint32_t trials = 0;
-    std::uint32_t ways = 0;        // that are tried: bit i is kTriedPaths[i]
-    bool is_in_long_rows = false;  // the trials that run, or come next
-    bool knows_long_rows = false;  // from these, or of an earlier job, is `path`
+    std::uint32_t next_change = 0;                // the call up to which `path` stays
+    std::uint32_t trials_due = 0;                 // the call from which on all are tried again
+    std::uint32_t check_every = 0;                // calls
+    std::uint32_t trials = 0;                     // in this phase
+    AccessPath doubted = AccessPath::kAutomatic;  // which a check found changed; none
+    std::uint32_t ways = 0;                       // that are tried: bit i is kTriedPaths[i]
+    bool is_in_long_rows = false;                 // the trials that run, or come next
+    bool knows_long_rows = false;                 // from these, or of an earlier job, is `path`
     AccessPath path = AccessPath::kMapped;
     std::uint64_t last_trial = 0;                   // number of the call
     std::array<std::uint32_t, kRowCallsMax> row{};  // times of the trials of a path that run
     Times least{};                                  // of each path's rows
+    std::uint32_t checked = 0;                      // time of `path` in the last check
   };
   struct Trial {
     Class number = kNone;
     std::size_t path = 0;    // of kTriedPaths
     std::uint32_t call = 0;  // of the row
+    bool is_check = false;
     bool is_of_long_rows = false;
     bool is_first_row = false;
     std::uint64_t sequence = 0;
@@ -102,7 +113,11 @@ class AccessTrials {
   };
 
   AccessPath change(Class number, std::uint64_t sequence);
+  AccessPath try_next(Class number, std::uint64_t sequence);
+  AccessPath check_next(Class number, std::uint64_t sequence);
   void decide(Class number);
+  static void conclude_check(State& state);
+  static void hold(State& state, std::uint32_t calls_until_trials);
   static Times& times_in(CallTimes& calls, Class number);
   void begin_with_known(Class number);
   void begin_with_predicted(Class number);

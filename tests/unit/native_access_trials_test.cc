@@ -341,7 +341,7 @@ TEST(AccessTrials, TellTheNextJobWhatTheyLearned) {
 TEST(AccessTrials, BeginWithWhatAnEarlierJobLearned) {
   RanksOptions options;
   of_class(options.known, kLong) = {25'000, 17'500, 12'500, 0};
-  of_class(options.known, kShort) = {30'000, 40'000, 50'000, 60'000};
+  of_class(options.known, kShort) = {1'600'000, 1'700'000, 1'800'000, 1'900'000};
   Members members(3, options);
   for (const auto& paths : members.make(kLong, {{249, times_of(100, 70, 50)}})) {
     EXPECT_THAT(paths, Each(kSingleCopy));
@@ -364,6 +364,58 @@ TEST(AccessTrials, DoNotStayWithWhatIsNoLongerTrue) {
   EXPECT_THAT(of_class(learned, kLong), ElementsAre(10'000, 0, 12'500, 0));
 }
 
+// 64 KiB in 100 us are 1.6 ms for a MiB: what is known is not half of what mapped memory takes now.
+TEST(AccessTrials, TryAtOnceWhatIsKnownToHaveTakenHalf) {
+  RanksOptions options;
+  of_class(options.known, kShort) = {700'000, 750'000, 800'000, 900'000};
+  for (const auto& paths : Members(2, options).make(kShort, {{40, times_of(100, 60, 80)}})) {
+    EXPECT_EQ(paths.front(), kMapped);
+    EXPECT_EQ(paths.back(), kStreamed);
+  }
+  of_class(options.known, kShort) = {850'000, 900'000, 950'000, 990'000};
+  for (const auto& paths : Members(2, options).make(kShort, {{1000, times_of(100, 60, 80)}})) {
+    EXPECT_THAT(paths, Each(kMapped)) << "calls of other sizes may take so much more for a byte";
+  }
+}
+
+TEST(AccessTrials, TryAgainSoonWhenTheHeldPathTakesMoreThanTwice) {
+  const Times before = times_of(100, 200, 200), after = times_of(230, 150, 200);
+  for (const auto& path : Members(2).make(kShort, {{100, before}, {150, after}})) {
+    EXPECT_EQ(path[99], kMapped);
+    EXPECT_EQ(path.back(), kStreamed);
+  }
+  for (const auto& path : Members(2).make(kOfACell, {{100, before}, {400, after}})) {
+    EXPECT_EQ(path[99], kMapped);
+    EXPECT_EQ(path.back(), kStreamed);
+  }
+}
+
+// And so does less than half: the other paths may gain more.
+TEST(AccessTrials, TryAgainSoonWhenTheHeldPathTakesLessThanHalf) {
+  const std::vector<Members::Calls> calls{{100, times_of(200, 100, 200)},
+                                          {150, times_of(20, 45, 45)}};
+  for (const auto& path : Members(2).make(kShort, calls)) {
+    EXPECT_EQ(path[99], kStreamed);
+    EXPECT_EQ(path.back(), kMapped);
+  }
+}
+
+// Where times wander the same path wins again and again, and trials take up few calls.
+TEST(AccessTrials, CheckRarelyWhereTrialsChangeNothing) {
+  std::vector<int> calls(2);
+  const Times times = [&](int member, AccessPath path) {
+    const int call = calls[static_cast<std::size_t>(member)]++;
+    const int now = call % 62 < 31 ? 10 : 100;  // a check and its trials are 31 calls
+    return path == kMapped ? now : 300;
+  };
+  for (const auto& path : Members(2).make(kShort, {{4900, times}})) {
+    EXPECT_EQ(path.back(), kMapped);
+    const auto trials =
+        std::count_if(path.begin(), path.end(), [](AccessPath p) { return p != kMapped; });
+    EXPECT_LT(trials, 10 * 18);
+  }
+}
+
 // Streaming is predicted to be far behind, but has won before.
 TEST(AccessTrials, TryAllOfAClassThatAnEarlierJobTried) {
   RanksOptions options;
@@ -383,7 +435,7 @@ TEST(AccessTrials, TryAllOfAClassThatAnEarlierJobTried) {
 TEST(AccessTrials, BeginWithWhatIsTriedOfTheClass) {
   RanksOptions options;
   of_class(options.known, kLong) = {25'000, 17'500, 12'500, 1};
-  of_class(options.known, kOfACell) = {25'000, 17'500, 2, 1};
+  of_class(options.known, kOfACell) = {25'000'000, 17'500'000, 2, 1};
   EXPECT_THAT(Members(2, options).make(kLong, {{200, times_of(100, 70, 50)}}),
               Each(Each(kSingleCopy)));
   EXPECT_THAT(Members(2, options).make(kOfACell, {{200, times_of(100, 70, 50)}}),
