@@ -48,15 +48,9 @@ static_assert(kPlanOfRooted.rows.calls <= AccessTrials::kRowCallsMax);
 static_assert(kPlanOfLong.long_rows.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
 
-// Calls of a check, of which the median counts.
-constexpr std::uint32_t kCheckCalls = 3;
-static_assert(kCheckCalls <= AccessTrials::kRowCallsMax);
-// Sizes of a class differ by less, so that calls of several sizes are no drift.
-constexpr std::uint64_t kDrift = 2;
-
-bool has_drifted(std::uint64_t time, std::uint64_t expected) {
-  return time != 0 && expected != 0 && (time > expected * kDrift || expected > time * kDrift);
-}
+// Sizes of a class differ by less, so that calls of several sizes are no change.
+constexpr std::uint32_t kChangedPercent = 200;
+constexpr TrialRows kRowOfCheck{shm::kCheckCalls, shm::kCheckCalls, 1};
 
 // What is written in one call is seen by all so many calls later. Nobody writes over it before all
 // have judged it: who writes the stamp of trial i has seen everyone begin the call two before it or
@@ -141,7 +135,7 @@ AccessTrials::AccessTrials(shm::SegmentGroup& group) : group_(group), states_(kC
     State& state = states_[static_cast<std::size_t>(number)];
     state.plan = &plan_of(number, group_.size());
     state.ways = state.plan->all_ways();
-    state.check_every = state.plan->calls_until_check;
+    state.checks = {state.plan->calls_until_check, state.plan->calls_until_next, kChangedPercent};
     if (!group.has_all_ranks()) continue;
     const bool is_known = has_times(times_in(group_.trial_memory().known.calls, number));
     is_known ? begin_with_known(number) : begin_with_predicted(number);
@@ -169,7 +163,7 @@ void AccessTrials::begin_with_known(Class number) {
 void AccessTrials::hold(State& state, std::uint32_t calls_until_trials) {
   state.phase = Phase::kHolds;
   state.trials_due = calls_until_trials;
-  state.next_change = std::min(calls_until_trials, state.check_every);
+  state.next_change = std::min(calls_until_trials, state.checks.every());
   state.calls = state.trials = 0;
 }
 
@@ -223,7 +217,7 @@ AccessPath AccessTrials::try_next(Class number, std::uint64_t sequence) {
 
 AccessPath AccessTrials::check_next(Class number, std::uint64_t sequence) {
   State& state = states_[static_cast<std::size_t>(number)];
-  if (state.trials < kCheckCalls) {
+  if (state.trials < kRowOfCheck.calls) {
     trial_ = {.number = number,
               .path = place_of(state.path),
               .call = state.trials++,
@@ -237,11 +231,11 @@ AccessPath AccessTrials::check_next(Class number, std::uint64_t sequence) {
 }
 
 void AccessTrials::conclude_check(State& state) {
-  const bool changed = has_drifted(state.checked, state.least[place_of(state.path)]);
-  if (changed) state.doubted = state.path;
-  state.phase = changed ? Phase::kTries : Phase::kHolds;
+  const std::size_t way = place_of(state.path);
+  const bool is_due = state.checks.ask(way, state.checked, state.least[way]);
+  state.phase = is_due ? Phase::kTries : Phase::kHolds;
   state.next_change =
-      changed ? state.calls : std::min(state.trials_due, state.calls + state.check_every);
+      is_due ? state.calls : std::min(state.trials_due, state.calls + state.checks.every());
   state.trials = 0;
 }
 
@@ -261,12 +255,7 @@ void AccessTrials::decide(Class number) {
   state.knows_long_rows = state.knows_long_rows || ends;
   state.is_in_long_rows = !ends;
   state.ways = ends ? plan.all_ways() : contenders;
-  if (ends) {
-    // Where times wander and trials change nothing, checks become rare.
-    state.check_every = std::exchange(state.doubted, AccessPath::kAutomatic) == state.path
-                            ? std::min(2 * state.check_every, plan.calls_until_next)
-                            : plan.calls_until_check;
-  }
+  if (ends) state.checks.decided(place_of(state.path));
   // Times of long rows are compared with one another alone.
   for (std::size_t way = 0; !ends && way < state.least.size(); ++way) {
     if ((contenders >> way & 1u) == 0) state.least[way] = 0;
@@ -297,8 +286,7 @@ void AccessTrials::judge_until(std::uint64_t sequence) {
 
 void AccessTrials::judge(const Trial& trial, std::uint32_t time) {
   State& state = states_[static_cast<std::size_t>(trial.number)];
-  const TrialRows rows = trial.is_check ? TrialRows{kCheckCalls, kCheckCalls, 1}
-                                        : state.plan->rows_of(trial.is_of_long_rows);
+  const TrialRows rows = trial.is_check ? kRowOfCheck : state.plan->rows_of(trial.is_of_long_rows);
   state.row[trial.call] = time;
   if (trial.call + 1 < rows.calls) return;
   const std::span counted(state.row.data() + rows.calls - rows.counted, rows.counted);

@@ -42,6 +42,7 @@
 #include "base/collective.h"
 #include "base/trial_facts.h"
 #include "transports/shm/segment_group.h"
+#include "transports/shm/way_checks.h"
 
 namespace unisono::native {
 
@@ -87,19 +88,18 @@ class AccessTrials {
     const TrialPlan* plan = nullptr;
     Phase phase = Phase::kTries;
     std::uint32_t calls = 0;
-    std::uint32_t next_change = 0;                // the call up to which `path` stays
-    std::uint32_t trials_due = 0;                 // the call from which on all are tried again
-    std::uint32_t check_every = 0;                // calls
-    std::uint32_t trials = 0;                     // in this phase
-    AccessPath doubted = AccessPath::kAutomatic;  // which a check found changed; none
-    std::uint32_t ways = 0;                       // that are tried: bit i is kTriedPaths[i]
-    bool is_in_long_rows = false;                 // the trials that run, or come next
-    bool knows_long_rows = false;                 // from these, or of an earlier job, is `path`
+    std::uint32_t next_change = 0;  // the call up to which `path` stays
+    std::uint32_t trials_due = 0;   // the call from which on all are tried again
+    std::uint32_t trials = 0;       // in this phase
+    std::uint32_t ways = 0;         // that are tried: bit i is kTriedPaths[i]
+    bool is_in_long_rows = false;   // the trials that run, or come next
+    bool knows_long_rows = false;   // from these, or of an earlier job, is `path`
     AccessPath path = AccessPath::kMapped;
     std::uint64_t last_trial = 0;                   // number of the call
     std::array<std::uint32_t, kRowCallsMax> row{};  // times of the trials of a path that run
     Times least{};                                  // of each path's rows
-    std::uint32_t checked = 0;                      // time of `path` in the last check
+    shm::WayChecks checks;
+    std::uint32_t checked = 0;  // time of `path` in the last check
   };
   struct Trial {
     Class number = kNone;

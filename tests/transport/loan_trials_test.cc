@@ -163,6 +163,42 @@ TEST(LoanTrials, BeginWithWhatAnEarlierJobLearned) {
   EXPECT_THAT(learned_by(next).messages[size], testing::ElementsAre(100, 200));
 }
 
+constexpr int kUntilChecked = kMessagesUntilCheck + kCheckCalls + 1;
+
+TEST(LoanTrials, WhatTakesMoreThanTwiceWhatIsKnownIsTriedAgainSoon) {
+  const auto size = static_cast<std::size_t>(size_of_message(kMessage));
+  TrialMemory memory{};
+  memory.known.messages[size] = {100, 160};
+  Writer writer(&memory);
+  EXPECT_THAT(writer.send(kMessagesUntilCheck, 210, 100), Each(false));
+  writer.send(kUntilChecked + kUntilDecided, 210, 100);
+  EXPECT_THAT(writer.send(100, 210, 100), Each(true));
+}
+
+TEST(LoanTrials, SoIsWhatTakesMoreThanTwiceWhatItTookWhenItWasDecided) {
+  Writer writer;
+  writer.send(kUntilDecided, 200, 100);
+  ASSERT_THAT(writer.send(100, 200, 100), Each(true));
+  writer.send(kUntilChecked + kUntilDecided, 120, 210);
+  EXPECT_THAT(writer.send(100, 120, 210), Each(false));
+}
+
+TEST(LoanTrials, ACheckThatTrialsInterruptLeavesThemNoTimes) {
+  const auto size = static_cast<std::size_t>(size_of_message(kMessage));
+  TrialMemory memory{};
+  memory.known.messages[size] = {150, 100};  // lent
+  Writer writer(&memory);
+  // Where no time is told a check takes kRowMessagesMax messages. The third one is under way.
+  constexpr int kKept = kMessagesUntilNext / kKnownDivisor;
+  constexpr int kAfterFirst = 100;
+  static_assert(3 * kMessagesUntilCheck + 2 * kRowMessagesMax < kKept + kAfterFirst);
+  writer.send(kAfterFirst, 150, 100);
+  writer.send(kKept - kAfterFirst - 2, 0, 0);
+  EXPECT_THAT(writer.send(2, 150, 100), Each(true));
+  EXPECT_THAT(writer.send(kRowTimes, 150, 100), Each(false)) << "the row is whole";
+  EXPECT_THAT(writer.send(kRowTimes, 150, 100), Each(true));
+}
+
 TEST(LoanTrials, WithoutTimesWhatWasDecidedStays) {
   Writer writer;
   writer.send(kUntilDecided, 200, 100);

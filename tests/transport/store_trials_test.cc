@@ -145,11 +145,11 @@ TEST(StoreTrials, ComeAgainAndForgetEarlierTimes) {
   ring.carry(kEnough, {100ns, 100ns}, {1000ns, 100ns});
   ASSERT_TRUE(ring.streams());
   // The reader is behind in the second round: what it told in the first does not count.
-  ring.carry(kPiecesUntilNext - kEnough, {500ns, 500ns}, {500ns, 2000ns});
+  ring.carry(kPiecesUntilNext - kEnough, {100ns, 100ns}, {100ns, 180ns});
   EXPECT_TRUE(ring.streams());
-  ring.write(2 * kEnough, {500ns, 500ns});
+  ring.write(2 * kEnough, {100ns, 100ns});
   EXPECT_TRUE(ring.streams());
-  ring.read({500ns, 2000ns});
+  ring.read({100ns, 180ns});
   ring.write(1, {});
   EXPECT_FALSE(ring.streams());
 }
@@ -165,11 +165,30 @@ TEST(StoreTrials, BeginWithWhatAnEarlierJobLearned) {
   TrialMemory next{.known = learned};
   Ring second(&next);
   constexpr int kKept = kPiecesUntilNext / kKnownDivisor;
-  EXPECT_THAT(second.carry(kKept, {100ns, 100ns}, {100ns, 1000ns}), Each(true));
+  EXPECT_THAT(second.carry(kKept, {100ns, 100ns}, {100ns, 180ns}), Each(true));
   EXPECT_FALSE(knows_any(learned_by(next))) << "nothing was tried";
-  second.carry(kEnough, {100ns, 100ns}, {100ns, 1000ns});
+  second.carry(kEnough, {100ns, 100ns}, {100ns, 180ns});
   EXPECT_FALSE(second.streams()) << "it is not true any more";
   EXPECT_GT(learned_by(next).pieces[size][1], learned_by(next).pieces[size][0]);
+}
+
+// What streamed pieces take now is more than twice what an earlier job found.
+TEST(StoreTrials, ComeAtOnceWhereWhatIsKnownIsNotTrueAnyMore) {
+  const auto size = static_cast<std::size_t>(size_of_piece(kPiece));
+  TrialMemory memory{};
+  memory.known.pieces[size] = {40'000, 20'000};  // 625 and 312 ns for a piece
+  Ring ring(&memory);
+  EXPECT_TRUE(ring.streams());
+  ring.carry(kSettlingPieces + kEnough, {100ns, 200ns}, {100ns, 500ns});
+  EXPECT_FALSE(ring.streams());
+}
+
+TEST(StoreTrials, ComeSoonWhenPiecesTakeMoreThanTwiceAsLong) {
+  Ring ring;
+  ring.carry(kEnough, {100ns, 100ns}, {100ns, 200ns});
+  ASSERT_FALSE(ring.streams());
+  ring.carry(kPiecesUntilCheck + kEnough, {200ns, 100ns}, {300ns, 200ns});
+  EXPECT_TRUE(ring.streams());
 }
 
 TEST(StoreTrials, StayInTheCachesWhereTheReaderCopiesNothing) {

@@ -25,7 +25,10 @@ LoanTrials::LoanTrials(MessageTimes* told, TrialMemory* memory) : told_(told), m
     const auto& known = memory->known.messages[size_of(state)];
     state.decided = first_way(known) == 1;
     state.knows_long_rows = has_times(known);
-    if (state.knows_long_rows) state.until_next = kMessagesUntilNext / kKnownDivisor;
+    if (!state.knows_long_rows) continue;
+    state.known = known[first_way(known)];
+    state.until_check = std::max(state.until_next, kMessagesUntilCheck);
+    state.until_next = kMessagesUntilNext / kKnownDivisor;
   }
 }
 
@@ -50,10 +53,7 @@ bool LoanTrials::follows(State& state, const ReceivedMessages::OfSize& received)
 }
 
 bool LoanTrials::next(State& state, std::uint32_t number) const {
-  if (state.until_next > 0) {
-    --state.until_next;
-    return state.decided;
-  }
+  if (holds(state, number)) return state.decided;
   if (state.messages > 0) note(state);
   if (state.times_known == state.row_times() || state.messages == kRowMessagesMax) {
     end_row(state);
@@ -61,6 +61,31 @@ bool LoanTrials::next(State& state, std::uint32_t number) const {
   if (state.until_next > 0) return state.decided;
   if (state.messages++ == 0) state.first = number;
   return state.row % 2 == 1;
+}
+
+// Whether nothing is tried yet.
+bool LoanTrials::holds(State& state, std::uint32_t number) const {
+  if (state.until_next == 0) return false;
+  const bool changed = has_changed(state, number);
+  state.until_next = changed ? 0 : state.until_next - 1;
+  if (state.until_next == 0) state.messages = state.times_known = 0;  // a check ends with it
+  return !changed;
+}
+
+// Looks at some messages' times, once a check is due.
+bool LoanTrials::has_changed(State& state, std::uint32_t number) const {
+  if (state.until_check > 0) {
+    --state.until_check;
+    return false;
+  }
+  if (state.messages > 0) note(state);
+  if (state.messages++ == 0) state.first = number;
+  if (state.times_known < kCheckCalls && state.messages < kRowMessagesMax) return false;
+  const bool is_known = std::exchange(state.times_known, 0) == kCheckCalls;
+  state.messages = 0;
+  state.until_check = state.checks.every();
+  const auto times = std::span(state.times).first(kCheckCalls);
+  return is_known && state.checks.ask(state.decided ? 1 : 0, median(times), state.known);
 }
 
 // The time of the last message that was read, if it is one of this row.
@@ -108,6 +133,9 @@ bool LoanTrials::decide(State& state) const {
     if (memory_ != nullptr) shm::note(memory_->learned.messages[size_of(state)], state.least);
   }
   state.knows_long_rows = state.knows_long_rows || ends;
+  state.known = state.least[state.decided ? 1 : 0];
+  if (ends) state.checks.decided(state.decided ? 1 : 0);
+  state.until_check = state.checks.every();
   if (!ends) state.until_next = kMessagesUntilLong;
   return ends;
 }

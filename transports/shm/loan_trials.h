@@ -5,7 +5,8 @@
 // is far behind, both are tried again in rows of kLongRowTimes some messages later, because one
 // copy finds more and more in a large cache the longer messages go that way. kMessagesUntilNext
 // later all is tried again. Where an earlier job has left what it learned (trial_memory.h) they
-// begin with that, and try after a quarter of those.
+// begin with that, and try after a quarter of those. In between some messages' times are compared
+// with those of the trials, after every kMessagesUntilCheck (way_checks.h).
 //
 // The reader times every message of such a size, from its grant, or the end of the message before,
 // to its last byte, or until a message of such a size that it sends itself is sent, if that is
@@ -33,6 +34,7 @@
 #include "transports/frame.h"
 #include "transports/shm/segment.h"
 #include "transports/shm/trial_memory.h"
+#include "transports/shm/way_checks.h"
 
 namespace unisono::shm {
 
@@ -60,6 +62,8 @@ constexpr std::uint32_t messages_until_settled(std::size_t size) {
 inline constexpr std::uint32_t kRowMessagesMax = 100;
 /// Of one size, until it is tried again.
 inline constexpr std::uint32_t kMessagesUntilNext = 2'000;
+/// A ring whose pieces are tried again (store_trials.h) has decided on them by then.
+inline constexpr std::uint32_t kMessagesUntilCheck = 64;
 
 /// What the reader tells, word by word: for each size the number of the last message in the upper
 /// half and its time in ns for a MiB in the lower one.
@@ -94,7 +98,10 @@ class LoanTrials {
     std::uint32_t until_next = 0;  // messages before the next trial
     bool decided = false;          // to lend
     bool knows_long_rows = false;  // from these, or of an earlier job
-    // The row that runs: all messages from `first` on go its way.
+    std::uint32_t known = 0;       // what messages took as it was decided, ns for a MiB; or 0
+    std::uint32_t until_check = kMessagesUntilCheck;
+    WayChecks checks{kMessagesUntilCheck, kMessagesUntilNext, 200};
+    // The row that runs, or the check: all messages from `first` on go its way.
     std::uint32_t row = 0;
     std::uint32_t messages = 0;
     std::uint32_t first = 0;
@@ -108,6 +115,8 @@ class LoanTrials {
   };
   static bool follows(State& state, const ReceivedMessages::OfSize& received);
   bool next(State& state, std::uint32_t number) const;
+  bool holds(State& state, std::uint32_t number) const;
+  bool has_changed(State& state, std::uint32_t number) const;
   void note(State& state) const;
   void end_row(State& state) const;
   static void judge_row(State& state);

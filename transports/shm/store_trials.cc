@@ -11,15 +11,15 @@ namespace {
 
 // Rows of each kind in turn, twice, because a row may be disturbed.
 constexpr std::uint32_t kRow = kTrialRow;
-constexpr std::uint32_t kTrials = 4 * kRow;
+constexpr std::uint32_t kRowsOfTrials = 4;
 
-// The kinds take turns, row by row.
-PieceStores kind_of(std::uint32_t trials) {
-  return {trials / kRow % 2 == 1 ? PieceStores::kStreamed : 0};
-}
+PieceStores kind_of(std::uint32_t row) { return {row % 2 == 1 ? PieceStores::kStreamed : 0}; }
 
-// Each takes at most two seconds, so that both fit a word.
+std::size_t way_of(PieceStores stores) { return stores.streamed() ? 1 : 0; }
+
+// Each takes at most two seconds, so that both fit a word. None where nothing was read.
 std::uint32_t both_ends(std::uint32_t own, std::uint32_t read) {
+  if (read == 0) return 0;
   constexpr std::uint64_t kMost = 4'000'000'000;
   return static_cast<std::uint32_t>(std::min(std::uint64_t{own} + read, kMost));
 }
@@ -42,8 +42,11 @@ StoreTrials::StoreTrials(ReaderTimes* told, TrialMemory* memory) : told_(told), 
   for (State& state : states_) {
     const auto& known = memory->known.pieces[size_of(state)];
     if (!has_times(known)) continue;
-    state.decided.bits = first_way(known) == 1 ? PieceStores::kStreamed : 0;
-    enter(state, Phase::kDecided, state.decided, kPiecesUntilNext / kKnownDivisor);
+    const std::size_t way = first_way(known);
+    state.decided = kind_of(static_cast<std::uint32_t>(way));
+    state.known = known[way];
+    hold(state, kPiecesUntilNext / kKnownDivisor);
+    state.pieces_until = kSettlingPieces;
   }
 }
 
@@ -54,18 +57,36 @@ void StoreTrials::enter(State& state, Phase phase, PieceStores stores, std::uint
   state.pieces_until = pieces;
 }
 
+// Until the next check, or until all is tried again.
+void StoreTrials::hold(State& state, std::uint32_t pieces_until_trials) {
+  state.until_trials = pieces_until_trials;
+  enter(state, Phase::kDecided, state.decided, std::min(pieces_until_trials, state.checks.every()));
+}
+
+void StoreTrials::begin_trials(State& state) {
+  state.is_check = false;
+  state.rows = 0;
+  enter(state, Phase::kSettling, kind_of(0), kSettlingPieces - 1);  // and this one
+}
+
 PieceStores StoreTrials::change(State& state) {
   switch (state.phase) {
     case Phase::kDecided:
-      enter(state, Phase::kSettling, kind_of(state.trials), kSettlingPieces - 1);  // and this one
-      break;
+      state.until_trials -= state.pieces_until;
+      if (state.until_trials == 0) {
+        begin_trials(state);
+        break;
+      }
+      state.is_check = true;
+      enter(state, Phase::kTiming, state.decided, 0);
+      return time_piece(state);
     case Phase::kSettling:
       enter(state, Phase::kTiming, state.stores, 0);
       return time_piece(state);
     case Phase::kTiming:
       return time_piece(state);
     case Phase::kAwaiting:
-      decide(state);
+      judge(state);
       break;
   }
   return state.stores;
@@ -73,35 +94,49 @@ PieceStores StoreTrials::change(State& state) {
 
 PieceStores StoreTrials::time_piece(State& state) {
   PieceStores stores{state.stores.bits | PieceStores::kTrial};
-  const std::uint32_t trial = state.trials++ % kTrials;
-  if (trial < 2 * kRow && trial % kRow == 0) stores.bits |= PieceStores::kAnew;
-  if (trial + 1 == kTrials) {
+  const bool is_first_row = state.is_check || state.rows < 2;  // of its kind
+  if (is_first_row && state.timed % kRow == 0) stores.bits |= PieceStores::kAnew;
+  if (++state.timed % kRow != 0) return stores;
+  if (state.is_check || ++state.rows == kRowsOfTrials) {
     enter(state, Phase::kAwaiting, state.decided, 0);
-  } else if (state.trials % kRow == 0) {
-    enter(state, Phase::kSettling, kind_of(state.trials), kSettlingPieces);
+  } else {
+    enter(state, Phase::kSettling, kind_of(state.rows), kSettlingPieces);
   }
   return stores;
 }
 
 // Once the reader has timed them all.
-void StoreTrials::decide(State& state) {
+void StoreTrials::judge(State& state) {
   ReaderTimes::OfSize& told = told_->of_size[size_of(state)];
   // Acquire pairs with StoreTimer::note(): the times come with it.
-  if (word(told.trials).load(std::memory_order_acquire) != state.trials) return;
+  if (word(told.trials).load(std::memory_order_acquire) != state.timed) return;
   const std::uint32_t read_cached = word(told.cached).load(std::memory_order_relaxed);
   const std::uint32_t read_streamed = word(told.streamed).load(std::memory_order_relaxed);
   const WayTimes<2> times{both_ends(state.own[0], read_cached),
                           both_ends(state.own[1], read_streamed)};
-  const bool were_read = read_cached != 0 && read_streamed != 0;
-  const bool gains = were_read && fastest_way(times) == 1;
-  state.decided.bits = gains ? PieceStores::kStreamed : 0;
+  if (!state.is_check) {
+    decide(state, times);
+  } else if (const std::size_t way = way_of(state.decided);
+             state.checks.ask(way, times[way], state.known)) {
+    begin_trials(state);
+  } else {
+    hold(state, state.until_trials);
+  }
+}
+
+void StoreTrials::decide(State& state, const WayTimes<2>& times) {
+  const bool were_read = times[0] != 0 && times[1] != 0;
+  const std::size_t way = were_read ? fastest_way(times) : 0;
+  state.decided = kind_of(static_cast<std::uint32_t>(way));
+  state.known = times[way];
+  state.checks.decided(way);
   if (were_read && memory_ != nullptr) shm::note(memory_->learned.pieces[size_of(state)], times);
-  enter(state, Phase::kDecided, state.decided, kPiecesUntilNext);
+  hold(state, kPiecesUntilNext);
 }
 
 void StoreTrials::note(PieceStores stores, std::size_t bytes, Duration took) {
   State& state = states_[static_cast<std::size_t>(size_of_piece(bytes))];
-  std::uint32_t& own = state.own[stores.streamed() ? 1 : 0];
+  std::uint32_t& own = state.own[way_of(stores)];
   if (stores.is_anew()) own = 0;
   const auto median = state.row.add(time_of_a_mib(bytes, took));
   if (median) own = lesser_time(own, *median);

@@ -2,7 +2,8 @@
 // which is faster depends on the processor and on where the two ranks run (two cores that share no
 // cache hand lines over slowly), so it is tried with the first pieces of a ring, and again after
 // every kPiecesUntilNext; where an earlier job has left what it learned (trial_memory.h) a ring
-// begins with that, and tries after a quarter of those. What a store costs depends on how its line
+// begins with that, and tries after a quarter of those. In between a row of pieces is timed after
+// every kPiecesUntilCheck (way_checks.h). What a store costs depends on how its line
 // was written the time before: pieces of each kind go around the ring before some are timed, short
 // ones as far as they get.
 //
@@ -24,6 +25,7 @@
 #include "base/clock.h"
 #include "base/trial_facts.h"
 #include "transports/shm/trial_memory.h"
+#include "transports/shm/way_checks.h"
 
 namespace unisono::shm {
 
@@ -47,6 +49,7 @@ inline int size_of_piece(std::size_t bytes) {
 
 /// Of one size, until it is tried again.
 inline constexpr std::uint32_t kPiecesUntilNext = 20'000;
+inline constexpr std::uint32_t kPiecesUntilCheck = 1'000;
 /// Before those that are timed: pieces of 8 KiB go around the largest ring. Shorter ones would take
 /// too long to.
 inline constexpr std::uint32_t kSettlingPieces = 128;
@@ -104,16 +107,24 @@ class StoreTrials {
     Phase phase = Phase::kDecided;
     std::uint32_t pieces = 0;        // in this phase
     std::uint32_t pieces_until = 0;  // `stores` stays so long
-    std::uint32_t trials = 0;        // timed, ever
+    std::uint32_t until_trials = 0;  // pieces before all is tried again
+    bool is_check = false;           // what is timed, or awaited
+    std::uint32_t rows = 0;          // of these trials that were timed
+    std::uint32_t timed = 0;         // pieces, ever
     PieceStores stores;
     PieceStores decided;
+    std::uint32_t known = 0;  // what pieces took both ends as it was decided, ns for a MiB; or 0
+    WayChecks checks{kPiecesUntilCheck, kPiecesUntilNext, 150};
     RowOfTimes row;                      // that runs
     std::array<std::uint32_t, 2> own{};  // the better row's, ns for a MiB: cached, streamed
   };
   static void enter(State& state, Phase phase, PieceStores stores, std::uint32_t pieces);
+  static void hold(State& state, std::uint32_t pieces_until_trials);
+  static void begin_trials(State& state);
   PieceStores change(State& state);
-  PieceStores time_piece(State& state);
-  void decide(State& state);
+  static PieceStores time_piece(State& state);
+  void judge(State& state);
+  void decide(State& state, const WayTimes<2>& times);
   std::size_t size_of(const State& state) const {
     return static_cast<std::size_t>(&state - states_.data());
   }
