@@ -37,14 +37,8 @@ namespace {
 
 constexpr TrialPlan kPlanOfCells{2, 8, {12, 12, 2}, 20000, 300};
 constexpr TrialPlan kPlanOfShort{4, 2, {3, 3, 2}, 5000, 100};
-// Their pieces go around the window, unless there are many ranks or what is read lies elsewhere.
-// What the path before has left there says nothing of this one, so a row goes around once before
-// its calls count.
-constexpr TrialPlan kPlanOfRooted{4, 2, {12, 4, 1}, 5000, 100};
-static_assert(kPlanOfRooted.rows.calls >= AccessTrials::kPlacesMax + kPlanOfRooted.rows.counted);
 constexpr TrialPlan kPlanOfLong{3, 1, {4, 3, 1}, 1000, 100, {12, 5, 1}, 50};
 static_assert(kPlanOfCells.rows.calls <= AccessTrials::kRowCallsMax);
-static_assert(kPlanOfRooted.rows.calls <= AccessTrials::kRowCallsMax);
 static_assert(kPlanOfLong.long_rows.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
 
@@ -74,21 +68,10 @@ bool goes_one_way(AccessTrials::Class number) {
   return facts.has_root() && !facts.reduces;
 }
 
-// A piece has at least a page: with a block for each rank that may leave room for one place alone.
-bool has_places(AccessTrials::Class number, int ranks) {
-  const bool in_parts =
-      facts_of(static_cast<Collective>(number / kCallSizes)).input.holds == Holds::kBlocks;
-  const std::size_t parts = in_parts ? static_cast<std::size_t>(ranks) : 1;
-  return 2 * parts * shm::kWindowSlots * shm::kPageBytes <= kRotatedBytes;
-}
-
-const TrialPlan& plan_of(AccessTrials::Class number, int ranks) {
+const TrialPlan& plan_of(AccessTrials::Class number) {
   const std::size_t bytes = kTriedCallMin << number % kCallSizes;
   if (bytes < shm::kCellPayloadBytes) return kPlanOfCells;
-  if (bytes >= kLongBytes) return kPlanOfLong;
-  const bool goes_around =
-      goes_one_way(number) && bytes < kRotatedBytes / 2 && has_places(number, ranks);
-  return goes_around ? kPlanOfRooted : kPlanOfShort;
+  return bytes >= kLongBytes ? kPlanOfLong : kPlanOfShort;
 }
 
 std::uint32_t count_of(std::uint32_t ways) {
@@ -126,14 +109,13 @@ AccessTrials::Class AccessTrials::class_of(Collective collective, std::size_t by
 }
 
 bool AccessTrials::tries_window(Class number) {
-  constexpr int kAnyRanks = 2;  // their number decides on rows alone, not on paths
-  return number != kNone && plan_of(number, kAnyRanks).paths == kTriedPaths.size();
+  return number != kNone && plan_of(number).paths == kTriedPaths.size();
 }
 
 AccessTrials::AccessTrials(shm::SegmentGroup& group) : group_(group), states_(kClasses) {
   for (Class number = 0; number < static_cast<Class>(kClasses); ++number) {
     State& state = states_[static_cast<std::size_t>(number)];
-    state.plan = &plan_of(number, group_.size());
+    state.plan = &plan_of(number);
     state.ways = state.plan->all_ways();
     state.checks = {state.plan->calls_until_check, state.plan->calls_until_next, kChangedPercent};
     if (!group.has_all_ranks()) continue;
@@ -193,7 +175,28 @@ AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
   if (state.phase == Phase::kHolds) {
     state.phase = state.calls < state.trials_due ? Phase::kChecks : Phase::kTries;
   }
-  return state.phase == Phase::kChecks ? check_next(number, sequence) : try_next(number, sequence);
+  if (state.phase == Phase::kChecks) return check_next(number, sequence);
+  return state.trials == 0 && settles_rotation(number) ? state.path : try_next(number, sequence);
+}
+
+// Calls of the class go around either part of the group's rotation once before they are tried,
+// unless others have: what they find there in their first lap they never find again. Of more than
+// kLongBytes a row goes around.
+bool AccessTrials::settles_rotation(Class number) {
+  State& state = states_[static_cast<std::size_t>(number)];
+  const std::size_t bytes = kTriedCallMin << number % kCallSizes;
+  if (!goes_one_way(number) || bytes < shm::kCellPayloadBytes || bytes >= kLongBytes) return false;
+  const std::array parts{std::pair(AccessPath::kMapped, group_.cached_rotation().size()),
+                         std::pair(AccessPath::kStreamed, group_.streamed_rotation().size())};
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    const auto [path, length] = parts[part];
+    if (settled_[part] || !is_among(state.ways, path)) continue;
+    settled_[part] = true;
+    state.path = path;
+    state.next_change = state.calls + static_cast<std::uint32_t>(length / bytes);
+    return true;
+  }
+  return false;
 }
 
 AccessPath AccessTrials::try_next(Class number, std::uint64_t sequence) {

@@ -9,11 +9,10 @@
 // later those that were not far behind are tried again in rows of twelve. Shorter calls are tried
 // in two rows: 60 calls of those that fit a cell, never by single copy; 28 up to 1 MiB, where what
 // can be read in place is tried through the window, too, because two members that take turns
-// (shared_cells.h) can be faster by that; or in one row, 52 calls, where pieces may go around the
-// window (kRotatedBytes). Some thousand calls later all are tried again, and sooner where a check
-// shows that the machine is no longer the same: now and then three calls by the path that is held
-// are timed, and their median is more than twice its time in the trials or less than half of it. (A
-// virtual processor may move to a core from which lines come four times as late.)
+// (shared_cells.h) can be faster by that. Some thousand calls later all are tried again, and sooner
+// where a check shows that the machine is no longer the same: now and then three calls by the path
+// that is held are timed, and their median is more than twice its time in the trials or less than
+// half of it. (A virtual processor may move to a core from which lines come four times as late.)
 //
 // Where an earlier job has left what it learned of a class (transports/shm/trial_memory.h) its
 // calls begin with the fastest, a check comes first, and all are tried after a quarter of those
@@ -49,18 +48,11 @@ namespace unisono::native {
 /// What is tried of a class, and for how many calls.
 struct TrialPlan;
 
-/// Of a window, that pieces go around from call to call where one side writes and the other reads.
-/// A line that the reader has read a while ago is written faster than one that it has just read.
-inline constexpr std::size_t kRotatedBytes = std::size_t{512} << 10;
-static_assert(kRotatedBytes <= shm::kWindowSlots * shm::kWindowSlotBytes);
-
 class AccessTrials {
  public:
   /// Calls that are tried together: of one collective, of sizes of the same power of two.
   using Class = std::int32_t;
   static constexpr std::uint32_t kRowCallsMax = 12;  // trials of a path in a row
-  /// Places of a window that calls go around at most: a row of trials comes to all.
-  static constexpr std::size_t kPlacesMax = 8;
   static constexpr Class kNone = -1;  ///< too short to be worth a trial, or of unknown size
   /// The class of a call in which no member gives more than `bytes`, which may be kNotAgreed.
   static Class class_of(Collective collective, std::size_t bytes);
@@ -113,6 +105,7 @@ class AccessTrials {
   };
 
   AccessPath change(Class number, std::uint64_t sequence);
+  bool settles_rotation(Class number);
   AccessPath try_next(Class number, std::uint64_t sequence);
   AccessPath check_next(Class number, std::uint64_t sequence);
   void decide(Class number);
@@ -127,7 +120,8 @@ class AccessTrials {
 
   shm::SegmentGroup& group_;
   std::vector<State> states_;
-  Trial trial_;  // the call that runs
+  std::array<bool, 2> settled_{};  // parts of the rotation
+  Trial trial_;                    // the call that runs
   // The last trials, by number; those that were not judged yet may not have been seen by all.
   std::array<Trial, shm::kTrialStamps> made_;
   std::uint64_t count_made_ = 0, count_judged_ = 0;

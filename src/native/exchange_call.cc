@@ -8,6 +8,14 @@ namespace {
 
 constexpr std::size_t kRootedPieceBytes = std::size_t{64} << 10;
 
+// What a giver tells of its chunks' places: 0, one in each slot; else whether they go around the
+// part of the rotation past the caches, and the first one's number there.
+std::uint64_t told_of(bool streamed, std::uint64_t first) {
+  return 1 + (streamed ? 1 : 0) + 2 * first;
+}
+bool tells_streamed(std::uint64_t told) { return told % 2 == 0; }
+std::uint64_t first_place(std::uint64_t told) { return (told - 1) / 2; }
+
 /// A reader's block in the table of a cell.
 struct TableEntry {
   std::uint64_t offset;
@@ -41,18 +49,14 @@ void ExchangeCall::choose_units() {
   const std::size_t given = transfer_.largest_input_bytes;
   unit_ = shm::kWindowSlotBytes / parts / shm::kLineBytes * shm::kLineBytes;
   single_copy_unit_ = unit_;
-  place_in_slot_ = 0;
-  if (given == kNotAgreed || !transfer_.is_rooted) return;
+  place_bytes_ = 0;
+  if (given == kNotAgreed || transfer_.givers == 0) return;
   // A block comes in quarters of at most 64 KiB, a long one in sixteenths.
   const std::size_t block = given / parts;
   const std::size_t piece = std::max(std::min(block / 4, kRootedPieceBytes), block / 16);
   unit_ = std::min(unit_, shm::round_up(std::max<std::size_t>(piece, 1), shm::kPageBytes));
   single_copy_unit_ = single_copy_unit_ / unit_ * unit_;
-  if (chunks_of(block, unit_) > shm::kWindowSlots) return;
-  // Writer and reader each compute the place: nothing goes into it that they do not agree on.
-  const std::size_t room = kRotatedBytes / (shm::kWindowSlots * unit_ * parts);
-  const std::size_t places = std::min(room, AccessTrials::kPlacesMax);
-  if (places > 1) place_in_slot_ = context_.progress.call() % places * unit_ * parts;
+  place_bytes_ = unit_ * parts;
 }
 
 Status ExchangeCall::plan(Offer* offer) {
@@ -66,7 +70,49 @@ Status ExchangeCall::plan(Offer* offer) {
     return Status(ErrorCode::kOutOfResources, "blocks too large for one call at " +
                                                   std::to_string(size()) + " ranks; split it");
   }
-  return fill_chunks_ > 0 ? context_.group.reserve_windows() : Status();
+  own_places_ = 0;
+  if (fill_chunks_ == 0) return {};
+  if (place_bytes_ > 0) plan_places(offer);
+  return own_places_ == 0 ? context_.group.reserve_windows() : Status();
+}
+
+// From where the chunks of the call before have come to, if that was one like it.
+void ExchangeCall::plan_places(Offer* offer) {
+  const std::size_t count = count_places(places_of(self(), streams()));
+  if (count == 0 || !context_.group.reserve_rotation()) return;
+  own_places_ = told_of(streams(), context_.progress.call() * fill_chunks_ % count);
+  offer->input.address = own_places_;
+}
+
+// The givers share each part of the rotation.
+std::span<std::byte> ExchangeCall::places_of(int owner, bool streamed) const {
+  const std::span<std::byte> part =
+      streamed ? context_.group.streamed_rotation() : context_.group.cached_rotation();
+  if (transfer_.givers == 1) return part;
+  const auto givers = static_cast<std::size_t>(transfer_.givers);
+  const std::size_t share = part.size() / givers / shm::kPageBytes * shm::kPageBytes;
+  const auto after_root = static_cast<std::size_t>((owner - transfer_.root + size()) % size());
+  return part.subspan((after_root - 1) * share, share);
+}
+
+// None where that would be too few for the chunks that are under way.
+std::size_t ExchangeCall::count_places(std::span<std::byte> memory) const {
+  const std::size_t count = memory.size() / place_bytes_;
+  return count >= shm::kWindowSlots ? count : 0;
+}
+
+// What another rank tells is checked once, here.
+Status ExchangeCall::accept_places(int member, std::uint64_t told) {
+  if (told == 0) return {};
+  if (place_bytes_ == 0 ||
+      first_place(told) >= count_places(places_of(member, tells_streamed(told)))) {
+    return Status(
+        ErrorCode::kProtocol,
+        "rank " + std::to_string(member) + " offers a place beyond its part of the rotation",
+        member);
+  }
+  inputs_[static_cast<std::size_t>(member)].address = told;
+  return {};
 }
 
 void ExchangeCall::plan_input(Offer* offer) {
@@ -160,6 +206,7 @@ Status ExchangeCall::accept(int member, const Offer& offer) {
   UNISONO_ASSIGN(inputs_[index],
                  open(member, {offer.input.path, wanted, offer.input.address + block.offset}));
   if (inputs_[index].path == shm::MemoryPath::kNone && wanted > 0) {
+    UNISONO_TRY(accept_places(member, offer.input.address));
     context_.progress.saw_first_chunk(member);
   }
   if (inputs_[index].path == shm::MemoryPath::kSingleCopy && transfer_.combines) {
@@ -177,8 +224,18 @@ bool ExchangeCall::step() {
 
 // ---- Giving --------------------------------------------------------------------------------
 
+std::byte* ExchangeCall::place_of(int owner, std::uint64_t chunk) const {
+  const shm::MemoryView& input = inputs_[static_cast<std::size_t>(owner)];
+  const bool in_place = !is_self(owner) && input.path != shm::MemoryPath::kNone;
+  const std::uint64_t told = is_self(owner) ? own_places_ : input.address;
+  if (in_place || told == 0) return slot_of(owner, chunk);
+  const std::span<std::byte> memory = places_of(owner, tells_streamed(told));
+  const std::uint64_t place = (first_place(told) + chunk) % count_places(memory);
+  return memory.data() + place * place_bytes_;
+}
+
 std::byte* ExchangeCall::part_in_slot(int owner, int reader, std::uint64_t chunk) const {
-  std::byte* const slot = slot_of(owner, chunk) + place_in_slot_;
+  std::byte* const slot = place_of(owner, chunk);
   if (!transfer_.in_parts) return slot;
   return slot + static_cast<std::size_t>((reader - owner + size()) % size()) * unit_;
 }

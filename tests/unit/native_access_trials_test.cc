@@ -171,37 +171,6 @@ TEST(AccessTrials, StayWithWhatLongRowsSaid) {
   }
 }
 
-// Where one rank gives all or takes all, pieces go around the window, and a path is quick as long
-// as it comes to places that another one has used.
-TEST(AccessTrials, GoAroundTheWindowBeforeCallsCount) {
-  std::vector<std::size_t> in_a_row(2);
-  const Times times = [&](int member, AccessPath path) {
-    std::size_t& calls = in_a_row[static_cast<std::size_t>(member)];
-    calls = path == kMapped ? calls + 1 : 0;
-    if (path == kStreamed) return 100;
-    return path == kMapped && calls <= AccessTrials::kPlacesMax ? 50 : 400;
-  };
-  for (const auto& path : Members(2, {}, Collective::kScatter).make(kShort, {{60, times}})) {
-    EXPECT_EQ(path.back(), kStreamed);
-  }
-}
-
-// A scatter's slot has a piece of a page at least for each member: of 17 there is one place alone,
-// and nothing to go around.
-TEST(AccessTrials, TakeShortRowsWhereNothingGoesAround) {
-  constexpr int kShortRows = 28;
-  const std::vector<Members::Calls> calls{{kShortRows + 8, times_of(100, 50, 100)}};
-  const auto last = [](const std::vector<AccessPath>& path) {
-    return std::vector(path.end() - 8, path.end());
-  };
-  for (const auto& path : Members(17, {}, Collective::kScatter).make(kShort, calls)) {
-    EXPECT_THAT(last(path), Each(kStreamed));
-  }
-  for (const auto& path : Members(2, {}, Collective::kScatter).make(kShort, calls)) {
-    EXPECT_THAT(last(path), Each(kSingleCopy)) << "a row of twelve";
-  }
-}
-
 TEST(AccessTrials, JudgeAPathByItsSlowestMember) {
   const Times times = [](int member, AccessPath path) {
     if (path == kSingleCopy) return member == 1 ? 200 : 1;

@@ -91,6 +91,14 @@ inline constexpr std::size_t kCellStride = kLinePairBytes + kCellPayloadBytes + 
 inline constexpr int kWindowSlots = 4;
 inline constexpr std::size_t kWindowSlotBytes = 256 * 1024;
 inline constexpr std::size_t kWindowBytes = kWindowSlots * kWindowSlotBytes;
+/// The rotation of a group is what chunks go around from call to call where one member writes what
+/// others read, so that by the time the writer comes back to a line it has left the reader's cache,
+/// and need not be fetched from there (native/exchange_call.h): twice a second-level cache, and
+/// behind it a part for what is written past the caches.
+inline constexpr std::size_t kCachedRotationMin = std::size_t{1} << 20;
+inline constexpr std::size_t kCachedRotationMax = std::size_t{4} << 20;
+inline constexpr std::size_t kStreamedRotation = std::size_t{1} << 20;
+inline constexpr std::size_t kRotationBytesMax = kCachedRotationMax + kStreamedRotation;
 
 /// The first line of a cell: a call of at most kInlineBytes is this one line. Longer payload
 /// follows it directly.
@@ -148,6 +156,7 @@ struct RankEntry {
 struct ControlPage {
   std::atomic<std::uint64_t> magic;  ///< stored last
   std::uint64_t rank_count;
+  std::uint64_t cached_rotation;  ///< bytes
   std::atomic<std::uint64_t> blocks_taken[kGroupsMax / 64];
   RankEntry ranks[kLocalRanksMax];
   TrialMemory trials;
@@ -208,7 +217,7 @@ struct SegmentLayout {
     return round_up(kPageBytes + members * member_bytes(), kPageBytes);
   }
   std::size_t block_bytes() const {
-    return block_head_bytes(rank_count) + rank_count * kWindowBytes;
+    return block_head_bytes(rank_count) + rank_count * kWindowBytes + kRotationBytesMax;
   }
   std::size_t block_offset(std::uint32_t block) const {
     return blocks_offset() + block * block_bytes();
@@ -217,6 +226,6 @@ struct SegmentLayout {
 };
 
 /// Another one for every change of what lies where.
-inline constexpr std::uint64_t kSegmentMagic = 0x34'6f6e'6f73'696e'75;  // "unisono4"
+inline constexpr std::uint64_t kSegmentMagic = 0x35'6f6e'6f73'696e'75;  // "unisono5"
 
 }  // namespace unisono::shm

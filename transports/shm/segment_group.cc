@@ -14,6 +14,11 @@ SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment::State> shared, std::ui
   self_ = static_cast<int>(std::find(members_.begin(), members_.end(), own) - members_.begin());
   block_ = shared_->segment->base() + layout.block_offset(block);
   windows_ = block_ + layout.block_head_bytes(layout.rank_count);
+  // The leader has told its length; a length that is none of ours is made one.
+  const std::size_t cached = std::clamp<std::size_t>(shared_->control().cached_rotation,
+                                                     kCachedRotationMin, kCachedRotationMax);
+  rotation_ = {windows_ + layout.rank_count * kWindowBytes,
+               cached / kPageBytes * kPageBytes + kStreamedRotation};
   opened_by_ = members_.size();
   for (const int member : members_) {
     const bool same = shared_->same_process[static_cast<std::size_t>(member)];
@@ -69,6 +74,15 @@ Status SegmentGroup::reserve_windows() {
   // Else the first trials of paths would time first accesses.
   shared_->segment->populate(offset, bytes);
   windows_reserved_ = true;
+  return {};
+}
+
+Status SegmentGroup::reserve_rotation() {
+  if (rotation_reserved_) return {};
+  const auto offset = static_cast<std::size_t>(rotation_.data() - shared_->segment->base());
+  UNISONO_TRY(shared_->segment->reserve(offset, rotation_.size()));
+  shared_->segment->populate(offset, rotation_.size());
+  rotation_reserved_ = true;
   return {};
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "transports/shm/segment.h"
@@ -44,6 +45,13 @@ class SegmentGroup {
   }
   /// Reserves the pages of this rank's window, or of both where members take turns.
   Status reserve_windows();
+  /// The group's rotation, for what is written through the caches and past them. Who writes into it
+  /// reserves it first.
+  std::span<std::byte> cached_rotation() const {
+    return rotation_.first(rotation_.size() - kStreamedRotation);
+  }
+  std::span<std::byte> streamed_rotation() const { return rotation_.last(kStreamedRotation); }
+  Status reserve_rotation();
   /// Of this host's ranks; whether what these learn of each other is what the group learns.
   TrialMemory& trial_memory() const;
   bool has_all_ranks() const;
@@ -80,11 +88,13 @@ class SegmentGroup {
   bool has_failed_ = false;
   std::byte* block_ = nullptr;
   std::byte* windows_ = nullptr;
+  std::span<std::byte> rotation_;
   std::vector<bool> same_process_;
   bool all_same_process_ = true;
   bool readable_by_all_ = true;
   bool mappable_by_all_ = true;
   bool windows_reserved_ = false;
+  bool rotation_reserved_ = false;
 };
 
 }  // namespace unisono::shm
