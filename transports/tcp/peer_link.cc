@@ -143,6 +143,11 @@ bool PeerLink::has_queued() const {
                                      [](const auto& stream) { return stream->has_queued(); });
 }
 
+bool PeerLink::send_failed() const {
+  return std::any_of(streams_.begin(), streams_.end(),
+                     [](const auto& stream) { return stream->send_failed(); });
+}
+
 bool PeerLink::goodbye_complete() const {
   const auto said = std::count_if(streams_.begin(), streams_.end(),
                                   [](const auto& stream) { return stream->said_goodbye(); });

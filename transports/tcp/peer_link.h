@@ -60,6 +60,8 @@ class PeerLink final : public Endpoint {
   bool progress(FrameSink& sink);
   bool send_queued(FrameSink& sink);
   bool has_queued() const;
+  /// Of some stream: check_end() has an end to report.
+  bool send_failed() const;
   /// Ends the link when one of its connections is dead (Stream::is_dead).
   void look_for_silence(TimePoint now, Duration patience, FrameSink& sink);
   /// After streams were served one by one: reports the end of the link if it has come.

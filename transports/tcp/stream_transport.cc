@@ -270,7 +270,8 @@ bool StreamTransport::poll_ready(FrameSink& sink) {
     each.check_end(sink);
   }
   for (PeerLink* each : active_) {
-    if (!each->has_queued()) continue;
+    // What was posted may have failed at once, and left nothing queued.
+    if (!each->has_queued() && !each->send_failed()) continue;
     moved = each->send_queued(sink) || moved;
     each->check_end(sink);
   }
