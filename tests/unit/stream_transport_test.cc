@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 #include <thread>
 
@@ -287,6 +289,39 @@ TEST_P(StreamTransport, GoodbyeIsHeardWhileOneMoreStreamComesAbout) {
     ASSERT_EQ(job.sinks[1]->closed_causes.count(0), 1U);
     EXPECT_TRUE(job.sinks[1]->closed_causes[0].ok()) << job.sinks[1]->closed_causes[0].message();
   }
+}
+
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+// Rank 0 leaves while its dial comes about, after each number of looks at it: rank 1 may have
+// admitted it though rank 0 has not heard so.
+TEST_P(StreamTransport, GoodbyeIsHeardWhileTheFirstStreamComesAbout) {
+  int heard = 0;
+  for (int looks = 0; looks < 40; ++looks) {
+    SCOPED_TRACE(looks);
+    const std::size_t before = open_descriptors();
+    Job job(2, GetParam());
+    const std::size_t of_a_rank = (open_descriptors() - before) / 2;
+    job.transports[0]->endpoint(1);
+    for (int look = 0; look < looks; ++look) job.poll();
+    std::atomic<bool> is_closed = false;
+    std::thread closing([&] {
+      job.transports[0]->close(Clock::now() + std::chrono::seconds(60), *job.sinks[0]);
+      is_closed = true;
+    });
+    while (!is_closed) job.transports[1]->poll(*job.sinks[1]);
+    closing.join();
+    job.transports[0].reset();
+    ASSERT_TRUE(job.until([&] { return open_descriptors() == before + of_a_rank; }))
+        << "rank 1 still has a connection";
+    if (job.sinks[1]->closed_causes.empty()) continue;
+    ++heard;
+    EXPECT_TRUE(job.sinks[1]->closed_causes[0].ok()) << job.sinks[1]->closed_causes[0].message();
+  }
+  EXPECT_GT(heard, 0) << "the connection has never come about";
 }
 
 TEST_P(StreamTransport, ClosingIsIdempotentAndReturnsWhenTheDeadlineHasPassed) {

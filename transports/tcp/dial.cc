@@ -54,9 +54,8 @@ void Dial::cancel() {
 void Dial::tick(Duration polled) {
   polled_ += polled;
   polled_in_attempt_ += polled;
-  // A peer that has this rank's proof may admit it whenever it looks: that one is waited for.
-  const bool may_admit = session_ != nullptr && session_->proof_sent();
-  if (targets_.size() > 1 && !may_admit && polled_in_attempt_ > kMuteAddress) {
+  // A peer that may admit this rank whenever it looks is waited for.
+  if (targets_.size() > 1 && !may_be_admitted() && polled_in_attempt_ > kMuteAddress) {
     next_target({ErrorCode::kTimeout, "no answer"});
   }
 }

@@ -34,6 +34,8 @@ class Dial : public std::enable_shared_from_this<Dial> {
   void leave() { leaving_ = true; }
   /// Some address has accepted the connection.
   bool connected() const { return session_ != nullptr; }
+  /// The peer has this rank's proof, and may have admitted it already.
+  bool may_be_admitted() const { return session_ != nullptr && session_->proof_sent(); }
 
  private:
   void attempt();
