@@ -20,6 +20,8 @@ constexpr int kImmediatesMin = 16;
 constexpr int kImmediatesMax = 256;
 constexpr int kSendsMin = 4;
 constexpr int kEventsAtOnce = 256;
+// Longer than the 24 bits of any number.
+constexpr std::uint32_t kNobody = ~0u;
 
 struct QueueSizes {
   long long receives = 0;  ///< entries of the shared receive queue
@@ -164,6 +166,12 @@ void Rail::collect() {
   for (int found = 0; (found = api_->poll_cq(cq_, static_cast<int>(completions.size()),
                                              completions.data())) > 0;) {
     collected_.insert(collected_.end(), completions.begin(), completions.begin() + found);
+  }
+}
+
+void Rail::disown(std::uint32_t queue_pair) {
+  for (ibv_wc& each : collected_) {
+    if (each.qp_num == queue_pair) each.qp_num = kNobody;
   }
 }
 
