@@ -261,6 +261,34 @@ TEST(SendRing, RewindWritesTheUnconsumedAgain) {
   EXPECT_FALSE(pair.peek(&record));
 }
 
+// The bits of an immediate come again after 64 GiB.
+TEST(ReceiveRing, WhatIsNewIsNotTakenForWhatIsHadThoughItsBitsComeAgain) {
+  constexpr std::size_t kBytes = 256 * 1024;
+  const Memory memory(kBytes);
+  ReceiveRing ring(memory.span());
+  const auto put = [&](std::size_t offset, RecordKind kind, std::size_t payload) {
+    FrameHeader header = frame_of(payload);
+    header.reserved = static_cast<std::uint16_t>(kind);
+    std::memcpy(memory.begin.get() + offset, &header, sizeof header);
+  };
+  ReceiveRing::Record record;
+  put(0, RecordKind::kWhole, kLine);
+  ASSERT_TRUE(ring.written(2).ok());
+  ASSERT_TRUE(*ring.peek(&record));
+  ring.restart();
+  ring.pop();  // two lines that are had, and will be announced again
+  put(0, RecordKind::kSkip, kBytes - kLine);
+  put(2 * kLine, RecordKind::kSkip, kBytes - 3 * kLine);
+  constexpr std::uint64_t kAgain = (kImmediateMask + 1) * kLine;
+  while (ring.consumed() < kAgain) {
+    ASSERT_TRUE(ring.written_up_to(ring.consumed() + kBytes - ring.consumed() % kBytes).ok());
+    ASSERT_FALSE(*ring.peek(&record));
+  }
+  ASSERT_EQ(ring.consumed(), kAgain);
+  ASSERT_TRUE(ring.written(1).ok());
+  EXPECT_EQ(ring.written(), kAgain + kLine);
+}
+
 TEST(SendRing, MovedSourceCountsWhenTheRecordIsWrittenAgain) {
   RingPair pair(4096);
   const std::optional<std::uint64_t> lent = pair.sender.append_lent(frame_of(9999), source_of(1));
