@@ -195,26 +195,30 @@ TEST(SendRing, FailedAppendChangesNothing) {
   EXPECT_EQ(pair.sender.appended(), (64 + 3) * kLine);
 }
 
-TEST(SendRing, LargestRecordFitsAnEmptyRingWhereverItStands) {
-  const std::size_t payload = 4096 / 2 - kLine;
-  EXPECT_TRUE(SendRing::could_hold(4096, whole_bytes(payload)));
-  EXPECT_FALSE(SendRing::could_hold(4096, whole_bytes(payload) + kLine));
-  for (int ahead = 0; ahead < 64; ++ahead) {
-    RingPair pair(4096);
-    ReceiveRing::Record record;
-    for (int line = 0; line < ahead; ++line) {
-      ASSERT_TRUE(pair.sender.append_whole(frame_of(0), {}));
-    }
-    pair.write_all();
-    for (int line = 0; line < ahead; ++line) {
+TEST(SendRing, LargestRecordFitsAnEmptyRingWhereverItStandsAndWhateverIsUntold) {
+  for (const std::size_t ring_bytes : {std::size_t{4096}, 4096 + kLine, 80 * kLine}) {
+    std::size_t payload = 0;
+    while (SendRing::could_hold(ring_bytes, whole_bytes(payload + kLine))) payload += kLine;
+    const std::size_t lines = ring_bytes / kLine;
+    EXPECT_GE(whole_bytes(payload), lines / 3 * kLine);
+    for (std::size_t ahead = 0; ahead < lines; ++ahead) {
+      RingPair pair(ring_bytes);
+      ReceiveRing::Record record;
+      for (std::size_t line = 0; line < ahead; ++line) {
+        ASSERT_TRUE(pair.sender.append_whole(frame_of(0), {}));
+      }
+      pair.write_all();
+      for (std::size_t line = 0; line < ahead; ++line) {
+        ASSERT_TRUE(pair.peek(&record));
+        pair.receiver.pop();
+      }
+      const std::size_t untold = std::min(ahead, (untold_bytes_max(ring_bytes) - 1) / kLine);
+      ASSERT_TRUE(pair.sender.consumed(pair.receiver.consumed() - untold * kLine));
+      ASSERT_TRUE(pair.sender.append_whole(frame_of(payload, 4), bytes_of(payload, 4))) << ahead;
+      pair.write_all();
       ASSERT_TRUE(pair.peek(&record));
-      pair.receiver.pop();
+      EXPECT_TRUE(equal(record.header, frame_of(payload, 4)));
     }
-    ASSERT_TRUE(pair.sender.consumed(pair.receiver.consumed()));
-    ASSERT_TRUE(pair.sender.append_whole(frame_of(payload, 4), bytes_of(payload, 4))) << ahead;
-    pair.write_all();
-    ASSERT_TRUE(pair.peek(&record));
-    EXPECT_TRUE(equal(record.header, frame_of(payload, 4)));
   }
 }
 
