@@ -232,7 +232,7 @@ bool VerbsTransport::poll(FrameSink& sink) {
   }
   const bool looks_aside = ++polls_ % kPollsPerLookAside == 0;
   if (looks_aside) handle_rails();
-  if (wait_for_side || looks_aside || side_.has_unsent()) moved |= side_.poll(sink);
+  if (wait_for_side || looks_aside || side_.has_messages()) moved |= side_.poll(sink);
   return moved;
 }
 
