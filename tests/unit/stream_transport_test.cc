@@ -156,24 +156,33 @@ TEST_P(StreamTransport, SaysFullInsteadOfQueueingWithoutBound) {
 }
 
 TEST_P(StreamTransport, ACancelledMessageNeitherReportsNorBreaksTheChannel) {
-  Job job(2, GetParam(), [](StreamOptions* options) { options->send_buffer_bytes = 8192; });
+  Job job(2, GetParam(), [](StreamOptions* options) {
+    options->send_buffer_bytes = options->receive_buffer_bytes = 8192;
+  });
+  job.post(0, 1, frame_of(0, 0), {}, 0);
+  ASSERT_TRUE(job.until([&] { return job.sinks[1]->frames.size() == 1; }));
   auto payload = pattern(200000, 1);
   const auto kept = payload;
   auto& endpoint = job.transports[0]->endpoint(1);
-  ASSERT_EQ(job.post(0, 1, frame_of(0, payload.size()), payload, 5), PostResult::kPending);
-  ASSERT_EQ(job.post(0, 1, frame_of(1, payload.size()), payload, 5), PostResult::kPending);
-  // Until the first has begun: the receiver has seen nothing while it is not polled.
-  for (int i = 0; i < 2000; ++i) job.poll();
+  const auto post = [&](std::uint64_t sequence, FrameKind kind) {
+    return endpoint.post_send(frame_of(sequence, payload.size(), kind), payload, 5);
+  };
+  ASSERT_EQ(post(1, FrameKind::kEager), PostResult::kPending);  // has begun
+  ASSERT_EQ(post(2, FrameKind::kEager), PostResult::kPending);  // keeps its place
+  ASSERT_EQ(post(3, FrameKind::kData), PostResult::kPending);   // does not come any more
+  for (int i = 0; i < 100; ++i) job.transports[0]->poll(*job.sinks[0]);
   endpoint.cancel(5);
   payload.assign(payload.size(), std::byte{0});
-  job.post(0, 1, frame_of(2, 100), std::span(kept).first(100), 6);
-  ASSERT_TRUE(job.until([&] {
-    return !job.sinks[1]->frames.empty() && job.sinks[1]->frames.back().header.sequence == 2;
-  }));
-  for (const auto& frame : job.sinks[1]->frames) {
-    if (frame.header.sequence == 2) continue;
-    EXPECT_EQ(frame.payload, kept);
+  job.post(0, 1, frame_of(4, 100), std::span(kept).first(100), 6);
+  ASSERT_TRUE(job.until([&] { return job.sinks[1]->frames.back().header.sequence == 4; }));
+  const auto& frames = job.sinks[1]->frames;
+  ASSERT_EQ(frames.size(), 4U);
+  for (const std::uint64_t sequence : {1, 2}) {
+    EXPECT_EQ(frames[sequence].header.sequence, sequence);
+    EXPECT_TRUE(frames[sequence].payload == kept) << sequence;
   }
+  const auto& tokens = job.sinks[0]->sent_tokens;
+  EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 5U), 0);
 }
 
 TEST_P(StreamTransport, AllPairsDiallingAtOnceMeetOnce) {
