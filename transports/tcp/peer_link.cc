@@ -25,22 +25,6 @@ LinkState next_state(LinkState state, LinkEvent event) {
   return state;
 }
 
-std::string_view name_of(LinkState state) {
-  switch (state) {
-    case LinkState::kIdle:
-      return "idle";
-    case LinkState::kDialling:
-      return "dialling";
-    case LinkState::kStanding:
-      return "standing";
-    case LinkState::kLeaving:
-      return "leaving";
-    case LinkState::kEnded:
-      return "ended";
-  }
-  return "unknown";
-}
-
 PeerLink::PeerLink(Rank self, Rank peer, bool has_sums)
     : self_(self), peer_(peer), has_sums_(has_sums) {
   streams_.push_back(std::make_unique<Stream>(peer, FrameReader::Carries::kEverything, has_sums));

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "base/limits.h"
@@ -26,7 +25,6 @@ enum class LinkEvent : std::uint8_t { kWanted, kAttached, kLeave, kEnd };
 
 /// The one place that says what follows what. An event that changes nothing leaves the state.
 LinkState next_state(LinkState state, LinkEvent event);
-std::string_view name_of(LinkState state);
 
 class PeerLink final : public Endpoint {
  public:

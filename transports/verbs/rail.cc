@@ -16,8 +16,8 @@
 namespace unisono::verbs {
 namespace {
 
-constexpr int kImmediatesMin = 16;
-constexpr int kImmediatesMax = 256;
+constexpr int kImmediatesPerPeerMin = 16;
+constexpr int kImmediatesPerPeerMax = 256;
 constexpr int kSendsMin = 4;
 constexpr int kEventsAtOnce = 256;
 // Longer than the 24 bits of any number.
@@ -39,12 +39,13 @@ Result<QueueSizes> size_queues(const PortSurvey& port, int peers, int queue_pair
   QueueSizes sizes;
   sizes.sends = std::min(kSendsPerQueuePair, port.qp_entries_max);
   sizes.receives = std::min<long long>(
-      static_cast<long long>(peers) * (kImmediatesMax + kAcknowledgementsPerPeer),
+      static_cast<long long>(peers) * (kImmediatesPerPeerMax + kAcknowledgementsPerPeer),
       port.srq_entries_max);
   sizes.receives =
       std::min(sizes.receives, std::max(entries_max - ends * sizes.sends, entries_max / 2));
   sizes.sends = std::min(sizes.sends, (entries_max - sizes.receives) / ends);
-  if (sizes.sends < kSendsMin || sizes.receives < kImmediatesMin + kAcknowledgementsPerPeer) {
+  if (sizes.sends < kSendsMin ||
+      sizes.receives < kImmediatesPerPeerMin + kAcknowledgementsPerPeer) {
     return Status(ErrorCode::kOutOfResources,
                   port_name(port.shown) + ": " + std::to_string(peers) + " peers with " +
                       std::to_string(queue_pairs) +
@@ -54,8 +55,9 @@ Result<QueueSizes> size_queues(const PortSurvey& port, int peers, int queue_pair
                       std::to_string(port.qp_entries_max) + "); use fewer queue pairs or ranks");
   }
   sizes.entries = sizes.receives + ends * sizes.sends;
-  sizes.immediates = static_cast<int>(std::clamp<long long>(
-      sizes.receives / peers - kAcknowledgementsPerPeer, kImmediatesMin, kImmediatesMax));
+  sizes.immediates =
+      static_cast<int>(std::clamp<long long>(sizes.receives / peers - kAcknowledgementsPerPeer,
+                                             kImmediatesPerPeerMin, kImmediatesPerPeerMax));
   return sizes;
 }
 
