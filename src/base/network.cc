@@ -7,11 +7,9 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -20,6 +18,9 @@
 
 namespace unisono {
 namespace {
+
+// Where an abstract name begins, behind the zero byte that makes it abstract.
+constexpr std::size_t kNameAt = offsetof(sockaddr_un, sun_path) + 1;
 
 // Bridges of containers and virtual machines have the same addresses on many hosts: dialled last.
 bool is_virtual(std::string_view interface_name) {
@@ -103,7 +104,6 @@ std::string address_text(const sockaddr_storage& address, socklen_t bytes) {
     }
     return address_text(host, ntohs(in.sin6_port));
   }
-  constexpr std::size_t kNameAt = offsetof(sockaddr_un, sun_path) + 1;
   if (address.ss_family == AF_UNIX && bytes > kNameAt && bytes <= sizeof address) {
     const char* name = reinterpret_cast<const char*>(&address) + kNameAt;
     return fmt::format("UNIX socket @{}", std::string_view(name, bytes - kNameAt));
@@ -142,6 +142,14 @@ std::vector<std::string> local_addresses(bool with_ipv6) {
 std::string random_socket_name() {
   // Half of 32 random bytes is plenty.
   return "unisono-" + random_hex(32);
+}
+
+std::optional<socklen_t> unix_address(std::string_view name, sockaddr_un* address) {
+  if (name.empty() || name.size() > kSocketNameBytesMax) return std::nullopt;
+  *address = {};
+  address->sun_family = AF_UNIX;
+  std::memcpy(address->sun_path + 1, name.data(), name.size());
+  return static_cast<socklen_t>(kNameAt + name.size());
 }
 
 int listen_at(const sockaddr* address, socklen_t bytes, const ListenOptions& options,

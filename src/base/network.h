@@ -5,8 +5,11 @@
 #pragma once
 
 #include <sys/socket.h>
+#include <sys/un.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +34,10 @@ std::vector<std::string> local_addresses(bool with_ipv6);
 
 /// A name for an abstract socket that nobody can guess.
 std::string random_socket_name();
+inline constexpr std::size_t kSocketNameBytesMax = sizeof(sockaddr_un::sun_path) - 1;
+/// The address of the abstract socket of that name, and how long it is. Nothing where the name is
+/// empty or has more bytes than that.
+std::optional<socklen_t> unix_address(std::string_view name, sockaddr_un* address);
 
 struct ListenOptions {
   int backlog = 1024;

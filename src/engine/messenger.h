@@ -200,6 +200,10 @@ class Messenger final : public FrameSink {
   void on_probe(Peer& peer, const FrameHeader& header);
   void on_left(Peer& peer, Channel& channel);
   void drop_closed(Peer& peer, const FrameHeader& header);
+  bool check_record(Rank peer, const MessageKey& key, const CallRecord& theirs);
+  bool fits(Peer& peer, const Posted& posted, const FrameHeader& header);
+
+  // Credit (messenger_credit.cc)
   bool has_credit(const Peer& peer, const Channel& channel, std::size_t cost) const;
   bool take_credit(const Peer& peer, Channel& channel, std::size_t cost) const;
   void return_credit(Peer& peer, Channel& channel, std::size_t cost);
@@ -207,8 +211,6 @@ class Messenger final : public FrameSink {
   void name_awaited(Peer& peer, Channel& channel);
   void want(Peer& peer, Channel& channel, Tag tag);
   void want_next(Peer& peer, Channel& channel, Tag tag);
-  bool check_record(Rank peer, const MessageKey& key, const CallRecord& theirs);
-  bool fits(Peer& peer, const Posted& posted, const FrameHeader& header);
 
   MessengerEvents& events_;
   std::size_t eager_bytes_;

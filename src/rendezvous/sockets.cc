@@ -10,8 +10,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
-#include <cstring>
 #include <memory>
 #include <thread>
 
@@ -34,23 +32,11 @@ Status failed(const std::string& what, int error) {
   return {ErrorCode::kRendezvous, fmt::format("{}: {}", what, errno_text(error))};
 }
 
-struct UnixAddress {
-  sockaddr_un address{};
-  socklen_t bytes = 0;
-};
-
-Result<UnixAddress> unix_address(const std::string& name) {
-  UnixAddress result;
-  result.address.sun_family = AF_UNIX;
-  // The leading zero byte makes the name abstract.
-  if (name.empty() || name.size() + 1 > sizeof result.address.sun_path) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("the abstract socket name '{}' has {} bytes, allowed are 1 to {}",
-                              name, name.size(), sizeof result.address.sun_path - 1));
-  }
-  std::memcpy(result.address.sun_path + 1, name.data(), name.size());
-  result.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return result;
+Result<socklen_t> address_of(const std::string& name, sockaddr_un* address) {
+  if (const auto bytes = unix_address(name, address)) return *bytes;
+  return Status(ErrorCode::kInvalidArgument,
+                fmt::format("the abstract socket name '{}' has {} bytes, allowed are 1 to {}", name,
+                            name.size(), kSocketNameBytesMax));
 }
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
@@ -154,12 +140,12 @@ std::string tcp_text(std::string_view host, std::uint16_t port) {
 std::string unix_text(std::string_view name) { return fmt::format("UNIX socket @{}", name); }
 
 Result<Listener> listen_unix(const std::string& name) {
-  UNISONO_ASSIGN(const UnixAddress address, unix_address(name));
+  sockaddr_un address;
+  UNISONO_ASSIGN(const socklen_t bytes, address_of(name, &address));
   Listener listener;
   listener.is_unix = true;
   const auto listen = [&](ListeningSocket* socket) {
-    return listen_at(reinterpret_cast<const sockaddr*>(&address.address), address.bytes,
-                     kListenOptions, socket);
+    return listen_at(reinterpret_cast<const sockaddr*>(&address), bytes, kListenOptions, socket);
   };
   const int error = listen_guarded(listen, &listener);
   if (error != 0) return failed(fmt::format("cannot listen at {}", unix_text(name)), error);
@@ -177,12 +163,12 @@ Result<Listener> bind_udp(const std::string& host, const std::string& interface_
 
 Result<GuardedFd> connect_unix(const std::string& name, TimePoint deadline) {
   constexpr Duration kAskAgain = std::chrono::milliseconds(1);
-  UNISONO_ASSIGN(const UnixAddress address, unix_address(name));
+  sockaddr_un address;
+  UNISONO_ASSIGN(const socklen_t bytes, address_of(name, &address));
   GuardedFd fd = make_socket(AF_UNIX);
   if (!fd) return failed("cannot create a UNIX socket", errno);
   // EAGAIN: too many wait to be accepted, and no event tells when there is room.
-  while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.address), address.bytes) !=
-         0) {
+  while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0) {
     if (errno != EAGAIN || Clock::now() >= deadline) return connect_failed(unix_text(name), errno);
     std::this_thread::sleep_for(kAskAgain);
   }

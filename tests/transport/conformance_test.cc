@@ -9,6 +9,7 @@
 #include "tests/support/log_guard.h"
 #include "tests/transport/world_runner.h"
 #include "tests/verbs/verbs_kinds.h"
+#include "transports/loopback/loopback_transport.h"
 
 namespace unisono::test {
 
@@ -77,6 +78,13 @@ TEST(VerbsPorts, AreHereOrSaidToBeMissing) {
   const auto& kinds = transport_kinds();
   EXPECT_TRUE(std::any_of(kinds.begin(), kinds.end(),
                           [](const auto& kind) { return kind.name == "verbs_port"; }));
+}
+
+TEST(LoopbackHub, RanksOfOneJobFindOneHub) {
+  const auto first = LoopbackHub::of_job("job", 2);
+  EXPECT_EQ(first, LoopbackHub::of_job("job", 2));
+  EXPECT_NE(first, LoopbackHub::of_job("job", 3));
+  EXPECT_NE(first, LoopbackHub::of_job("other", 2));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Transports, testing::ValuesIn(all_variants()),

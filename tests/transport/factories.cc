@@ -7,9 +7,6 @@
 #include <cstring>
 
 #include "base/handshake.h"
-#include "tests/support/seed.h"
-#include "tests/transport/faulty_transport.h"
-#include "tests/transport/tracing_transport.h"
 #include "tests/verbs/verbs_kinds.h"
 #include "transports/loopback/loopback_transport.h"
 #include "transports/shm/shm_transport.h"
@@ -73,26 +70,9 @@ Result<std::unique_ptr<Transport>> make_stream(SharedWorld& world, Rank rank,
   return make_stream_transport(std::move(options));
 }
 
-FaultOptions mild_faults(Rank rank) {
-  FaultOptions options;
-  options.seed = seed() * 16 + static_cast<std::uint64_t>(rank);
-  options.full_one_in = 7;
-  options.delay_polls_max = 3;
-  options.pending_one_in = 5;
-  return options;
-}
-
 Result<std::unique_ptr<Transport>> make_unconnected(const std::string& kind, SharedWorld& world,
                                                     Rank rank) {
-  using MadeTransport = Result<std::unique_ptr<Transport>>;
   if (kind == "loopback") return make_loopback(world, rank);
-  if (kind == "tracing_loopback") {
-    return MadeTransport(std::make_unique<TracingTransport>(make_loopback(world, rank)));
-  }
-  if (kind == "faulty_loopback") {
-    return MadeTransport(
-        std::make_unique<FaultyTransport>(make_loopback(world, rank), mild_faults(rank)));
-  }
   if (kind == "tcp") return make_stream(world, rank, StreamOptions::Family::kTcp);
   if (kind == "tcp_with_sums") return make_stream(world, rank, StreamOptions::Family::kTcp, true);
   if (kind == "unix") return make_stream(world, rank, StreamOptions::Family::kUnix);
@@ -102,11 +82,7 @@ Result<std::unique_ptr<Transport>> make_unconnected(const std::string& kind, Sha
   }
   std::unique_ptr<shm::Loans> loans;
   if (kind.starts_with("shm_lending")) loans = std::make_unique<ThreadLoans>();
-  UNISONO_ASSIGN(std::unique_ptr<Transport> rings, make_shm(world, rank, std::move(loans)));
-  if (kind == "faulty_shm") {
-    return MadeTransport(std::make_unique<FaultyTransport>(std::move(rings), mild_faults(rank)));
-  }
-  return rings;
+  return make_shm(world, rank, std::move(loans));
 }
 
 }  // namespace
@@ -122,9 +98,6 @@ const std::vector<TransportKind>& transport_kinds() {
         {"tcp", 0, true},
         {"tcp_with_sums", 0, true},
         {"unix", 0, true},
-        {"tracing_loopback", 0, false},
-        {"faulty_loopback", 0, false},
-        {"faulty_shm", 128 * 1024, false},
     };
     const std::vector<TransportKind> verbs = verbs_kinds();
     all.insert(all.end(), verbs.begin(), verbs.end());

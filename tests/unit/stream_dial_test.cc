@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "base/unique_fd.h"
 #include "base/unproven_peers.h"
@@ -127,32 +128,88 @@ TEST(Dial, WhoLeavesGivesUpAtAnAddressThatRefuses) {
   EXPECT_EQ(dialling.events.failure->code(), ErrorCode::kRankLeft);
 }
 
-TEST(Dial, AMuteAddressIsGivenUpForTheNext) {
-  const StreamOptions options = options_for(0, 2, Family::kTcp);
+/// Rank 0 dials rank 1 at these addresses, by a dial whose time the test tells.
+struct Dialled {
+  StreamOptions options = options_for(0, 2, Family::kTcp);
   boost::asio::io_context context;
-  const Listening mute, next;
-  const auto dial =
-      std::make_shared<Dial>(context, options, 1, 0, std::vector<Target>{mute.target, next.target},
-                             [](const Result<Connection>&) {});
-  dial->start();
-  const auto until = [&](const auto& holds) {
+  std::optional<Status> given_up;
+  std::shared_ptr<Dial> dial;
+
+  explicit Dialled(std::vector<Target> targets)
+      : dial(std::make_shared<Dial>(
+            context, options, 1, 0, std::move(targets),
+            [this](const Result<Connection>& made) { given_up = made.status(); })) {
+    dial->start();
+  }
+  ~Dialled() {
+    dial->cancel();
+    context.restart();
+    context.poll();
+  }
+  template <typename Holds>
+  bool until(Holds holds) {
     for (const TimePoint deadline = Clock::now() + kPatience; !holds();) {
       if (Clock::now() > deadline) return false;
       context.restart();
       context.poll();
     }
     return true;
-  };
-  UniqueFd held, came;  // whoever is hung up on goes on at once
-  ASSERT_TRUE(until([&] { return static_cast<bool>(held = mute.accept()); }));
-  ASSERT_TRUE(until([&] { return dial->connected(); }));
-  dial->tick(std::chrono::seconds(4));
-  EXPECT_TRUE(dial->connected());
-  dial->tick(std::chrono::seconds(4));
-  EXPECT_TRUE(until([&] { return static_cast<bool>(came = next.accept()); }));
-  dial->cancel();
-  context.restart();
-  context.poll();
+  }
+  /// Its attempt has come to this address.
+  UniqueFd comes_to(const Listening& address) {
+    UniqueFd came;
+    EXPECT_TRUE(until([&] {
+      came = address.accept();
+      return came || given_up;
+    }));
+    EXPECT_TRUE(until([&] { return dial->connected() || given_up; }));
+    return came;
+  }
+};
+
+void answer_garbage(const UniqueFd& caller) {
+  const std::string garbage(128, 'x');
+  EXPECT_TRUE(send_now(caller.get(), garbage.data(), garbage.size()));
+}
+
+TEST(Dial, AMuteAddressIsGivenUpForTheNext) {
+  const Listening mute, next;
+  Dialled rank({mute.target, next.target});
+  const UniqueFd held = rank.comes_to(mute);  // whoever is hung up on goes on at once
+  rank.dial->tick(std::chrono::seconds(4));
+  EXPECT_TRUE(rank.dial->connected());
+  rank.dial->tick(std::chrono::seconds(4));
+  rank.comes_to(next);
+}
+
+// Who computes is mute. What another host answers at one of its addresses is no word of its own.
+TEST(Dial, AnAddressThatDeniesDoesNotSpeakForOneThatIsMute) {
+  const test::LogRecorder log;
+  const Listening mute, stranger;
+  Dialled rank({mute.target, stranger.target});
+  std::vector<UniqueFd> held;
+  for (int round = 0; round < 8; ++round) {
+    held.push_back(rank.comes_to(mute));
+    ASSERT_FALSE(rank.given_up.has_value()) << round << ": " << rank.given_up->message();
+    rank.dial->tick(std::chrono::seconds(6));
+    held.push_back(rank.comes_to(stranger));
+    answer_garbage(held.back());
+  }
+}
+
+TEST(Dial, IsGivenUpWhenEveryAddressDenies) {
+  const Listening one, other;
+  Dialled rank({one.target, other.target});
+  std::vector<UniqueFd> held;
+  for (int round = 0; round < 3; ++round) {
+    for (const Listening* address : {&one, &other}) {
+      held.push_back(rank.comes_to(*address));
+      EXPECT_FALSE(rank.given_up.has_value()) << round;
+      answer_garbage(held.back());
+    }
+  }
+  ASSERT_TRUE(rank.until([&] { return rank.given_up.has_value(); }));
+  EXPECT_EQ(rank.given_up->rank(), 1);
 }
 
 std::size_t descriptors() {

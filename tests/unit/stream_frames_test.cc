@@ -371,9 +371,9 @@ TEST(LinkState, FollowsItsTable) {
   const S after_attached[] = {S::kStanding, S::kStanding, S::kStanding, S::kLeaving, S::kEnded};
   const S after_leave[] = {S::kIdle, S::kDialling, S::kLeaving, S::kLeaving, S::kEnded};
   for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(next_state(all[i], LinkEvent::kWanted), after_wanted[i]) << name_of(all[i]);
-    EXPECT_EQ(next_state(all[i], LinkEvent::kAttached), after_attached[i]) << name_of(all[i]);
-    EXPECT_EQ(next_state(all[i], LinkEvent::kLeave), after_leave[i]) << name_of(all[i]);
+    EXPECT_EQ(next_state(all[i], LinkEvent::kWanted), after_wanted[i]) << i;
+    EXPECT_EQ(next_state(all[i], LinkEvent::kAttached), after_attached[i]) << i;
+    EXPECT_EQ(next_state(all[i], LinkEvent::kLeave), after_leave[i]) << i;
     EXPECT_EQ(next_state(all[i], LinkEvent::kEnd), S::kEnded);
   }
 }

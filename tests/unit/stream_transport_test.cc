@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 #include <thread>
 
@@ -154,24 +156,33 @@ TEST_P(StreamTransport, SaysFullInsteadOfQueueingWithoutBound) {
 }
 
 TEST_P(StreamTransport, ACancelledMessageNeitherReportsNorBreaksTheChannel) {
-  Job job(2, GetParam(), [](StreamOptions* options) { options->send_buffer_bytes = 8192; });
+  Job job(2, GetParam(), [](StreamOptions* options) {
+    options->send_buffer_bytes = options->receive_buffer_bytes = 8192;
+  });
+  job.post(0, 1, frame_of(0, 0), {}, 0);
+  ASSERT_TRUE(job.until([&] { return job.sinks[1]->frames.size() == 1; }));
   auto payload = pattern(200000, 1);
   const auto kept = payload;
   auto& endpoint = job.transports[0]->endpoint(1);
-  ASSERT_EQ(job.post(0, 1, frame_of(0, payload.size()), payload, 5), PostResult::kPending);
-  ASSERT_EQ(job.post(0, 1, frame_of(1, payload.size()), payload, 5), PostResult::kPending);
-  // Until the first has begun: the receiver has seen nothing while it is not polled.
-  for (int i = 0; i < 2000; ++i) job.poll();
+  const auto post = [&](std::uint64_t sequence, FrameKind kind) {
+    return endpoint.post_send(frame_of(sequence, payload.size(), kind), payload, 5);
+  };
+  ASSERT_EQ(post(1, FrameKind::kEager), PostResult::kPending);  // has begun
+  ASSERT_EQ(post(2, FrameKind::kEager), PostResult::kPending);  // keeps its place
+  ASSERT_EQ(post(3, FrameKind::kData), PostResult::kPending);   // does not come any more
+  for (int i = 0; i < 100; ++i) job.transports[0]->poll(*job.sinks[0]);
   endpoint.cancel(5);
   payload.assign(payload.size(), std::byte{0});
-  job.post(0, 1, frame_of(2, 100), std::span(kept).first(100), 6);
-  ASSERT_TRUE(job.until([&] {
-    return !job.sinks[1]->frames.empty() && job.sinks[1]->frames.back().header.sequence == 2;
-  }));
-  for (const auto& frame : job.sinks[1]->frames) {
-    if (frame.header.sequence == 2) continue;
-    EXPECT_EQ(frame.payload, kept);
+  job.post(0, 1, frame_of(4, 100), std::span(kept).first(100), 6);
+  ASSERT_TRUE(job.until([&] { return job.sinks[1]->frames.back().header.sequence == 4; }));
+  const auto& frames = job.sinks[1]->frames;
+  ASSERT_EQ(frames.size(), 4U);
+  for (const std::uint64_t sequence : {1, 2}) {
+    EXPECT_EQ(frames[sequence].header.sequence, sequence);
+    EXPECT_TRUE(frames[sequence].payload == kept) << sequence;
   }
+  const auto& tokens = job.sinks[0]->sent_tokens;
+  EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 5U), 0);
 }
 
 TEST_P(StreamTransport, AllPairsDiallingAtOnceMeetOnce) {
@@ -287,6 +298,39 @@ TEST_P(StreamTransport, GoodbyeIsHeardWhileOneMoreStreamComesAbout) {
     ASSERT_EQ(job.sinks[1]->closed_causes.count(0), 1U);
     EXPECT_TRUE(job.sinks[1]->closed_causes[0].ok()) << job.sinks[1]->closed_causes[0].message();
   }
+}
+
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+// Rank 0 leaves while its dial comes about, after each number of looks at it: rank 1 may have
+// admitted it though rank 0 has not heard so.
+TEST_P(StreamTransport, GoodbyeIsHeardWhileTheFirstStreamComesAbout) {
+  int heard = 0;
+  for (int looks = 0; looks < 40; ++looks) {
+    SCOPED_TRACE(looks);
+    const std::size_t before = open_descriptors();
+    Job job(2, GetParam());
+    const std::size_t of_a_rank = (open_descriptors() - before) / 2;
+    job.transports[0]->endpoint(1);
+    for (int look = 0; look < looks; ++look) job.poll();
+    std::atomic<bool> is_closed = false;
+    std::thread closing([&] {
+      job.transports[0]->close(Clock::now() + std::chrono::seconds(60), *job.sinks[0]);
+      is_closed = true;
+    });
+    while (!is_closed) job.transports[1]->poll(*job.sinks[1]);
+    closing.join();
+    job.transports[0].reset();
+    ASSERT_TRUE(job.until([&] { return open_descriptors() == before + of_a_rank; }))
+        << "rank 1 still has a connection";
+    if (job.sinks[1]->closed_causes.empty()) continue;
+    ++heard;
+    EXPECT_TRUE(job.sinks[1]->closed_causes[0].ok()) << job.sinks[1]->closed_causes[0].message();
+  }
+  EXPECT_GT(heard, 0) << "the connection has never come about";
 }
 
 TEST_P(StreamTransport, ClosingIsIdempotentAndReturnsWhenTheDeadlineHasPassed) {

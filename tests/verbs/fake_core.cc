@@ -126,6 +126,11 @@ std::uint32_t Core::new_key() {
 }
 
 std::uint32_t Core::new_qp_number() {
+  if (options_.reuse_numbers && !free_qp_numbers_.empty()) {
+    const std::uint32_t number = free_qp_numbers_.back();
+    free_qp_numbers_.pop_back();
+    return number;
+  }
   last_qp_number_ += static_cast<std::uint32_t>(1 + below(16));
   return last_qp_number_ & 0xffffff;
 }

@@ -74,6 +74,7 @@ class Core {
 
   std::uint32_t new_key();
   std::uint32_t new_qp_number();
+  void free_qp_number(std::uint32_t number) { free_qp_numbers_.push_back(number); }
   std::unordered_map<std::uint32_t, Region*>& by_lkey() { return by_lkey_; }
   std::unordered_map<std::uint32_t, Region*>& by_rkey() { return by_rkey_; }
   std::unordered_map<std::uint32_t, Qp*>& by_number() { return by_number_; }
@@ -168,6 +169,7 @@ class Core {
   std::vector<Stretch> stretches_;  ///< of the step under way
   std::uint32_t last_key_ = 0;
   std::uint32_t last_qp_number_ = 0;
+  std::vector<std::uint32_t> free_qp_numbers_;
   std::unordered_map<std::uint32_t, Region*> by_lkey_;
   std::unordered_map<std::uint32_t, Region*> by_rkey_;
   std::unordered_map<std::uint32_t, Qp*> by_number_;

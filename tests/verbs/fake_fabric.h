@@ -54,6 +54,8 @@ struct FakeFabricOptions {
   /// What is still on a completion queue when its queue pair is destroyed: stays there (soft-RoCE)
   /// or vanishes (mlx5). In both cases receives that it used are used.
   bool forget_completions_of_destroyed = false;
+  /// A new queue pair gets the number of the one that was destroyed last.
+  bool reuse_numbers = false;
   /// Under the thread sanitizer: only the order that a device gives. False: the fake's own lock
   /// orders too, and the fake itself is checked.
   bool exact_order = true;

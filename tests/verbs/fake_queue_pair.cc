@@ -207,6 +207,7 @@ int FakeDevice::destroy_qp(ibv_qp* qp) {
     Section section(*core_);
     core_->quiesce(section);
     core_->by_number().erase(old->qp_num);
+    core_->free_qp_number(old->qp_num);
     core_->reset_qp(*old);
     if (core_->options().forget_completions_of_destroyed) {
       core_->forget_completions(old->requests(), old->qp_num);

@@ -1,6 +1,5 @@
 // Memory that is watched: whatever takes its pages away is on record when the call returns, by
 // whomever it was made; nobody ever hangs in it. Both ways to ask userfaultfd for events.
-#include "base/memfd.h"
 #include "transports/verbs/memory_monitor.h"
 
 #include <fcntl.h>
@@ -11,13 +10,49 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <new>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/memfd.h"
+#include "base/sanitizers.h"
+
+namespace {
+
+/// What each allocation of this thread does first.
+thread_local const std::function<void()>* before_allocation = nullptr;
+
+// clang's thread sanitizer has these itself, and lets nobody replace them.
+#if !UNISONO_THREAD_SANITIZER
+void* allocate(std::size_t bytes) {
+  if (const auto* first = std::exchange(before_allocation, nullptr)) {
+    (*first)();
+    before_allocation = first;
+  }
+  return std::malloc(bytes);
+}
+#endif
+
+}  // namespace
+
+#if !UNISONO_THREAD_SANITIZER
+void* operator new(std::size_t bytes) {
+  void* const memory = allocate(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#endif
 
 namespace unisono::verbs {
 namespace {
@@ -262,6 +297,41 @@ TEST_P(MemoryMonitorTest, RefusesWhatCannotBeWatched) {
   const auto code = reinterpret_cast<std::uint64_t>(&getpid) / kPage * kPage;
   EXPECT_EQ(monitor_->watch(pages_at(reinterpret_cast<const std::byte*>(code), 1)).code(),
             ErrorCode::kUnsupported);
+}
+
+// Who allocates may wait for a lock of malloc's that another thread holds in free(), where that one
+// unmaps watched memory.
+TEST_P(MemoryMonitorTest, WhoUnmapsNeverWaitsForAnAllocationOfWhoWatches) {
+  if (UNISONO_THREAD_SANITIZER) GTEST_SKIP() << "allocations cannot be watched";
+  std::byte* memory = map(8);
+  watch(pages_at(memory, 8));
+  std::atomic<int> unmapped = 0;
+  int allocations = 0;
+  bool hung = false;
+  std::vector<std::thread> others;
+  const std::function<void()> unmap_elsewhere = [&] {
+    if (hung || allocations == 8) return;
+    others.emplace_back([&, page = memory + allocations * kPage] {
+      munmap(page, kPage);
+      ++unmapped;
+    });
+    ++allocations;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (unmapped < allocations && !hung) {
+      std::this_thread::yield();
+      hung = std::chrono::steady_clock::now() > deadline;
+    }
+  };
+  const auto code = reinterpret_cast<std::uint64_t>(&getpid) / kPage * kPage;
+  before_allocation = &unmap_elsewhere;
+  const Status refused = monitor_->watch(pages_at(reinterpret_cast<const std::byte*>(code), 1));
+  before_allocation = nullptr;
+  for (std::thread& other : others) other.join();
+  EXPECT_EQ(refused.code(), ErrorCode::kUnsupported);
+  EXPECT_GT(allocations, 0) << "words of the refusal that needed no memory";
+  EXPECT_FALSE(hung) << "the thread that takes events waits for who allocates";
+  monitor_->forget(pages_at(memory, 8));
+  munmap(memory, 8 * kPage);
 }
 
 TEST_P(MemoryMonitorTest, TooManyChangesStandForAllMemory) {

@@ -62,7 +62,9 @@ class RandomRun {
   void append() {
     Expected next;
     next.kind = draw(3) == 0 ? RecordKind::kLent : RecordKind::kWhole;
-    const std::size_t most = pair_.here.bytes / 2 / kLine * kLine - head_bytes(has_sums_);
+    const std::size_t ring = pair_.here.bytes;
+    const std::size_t lines = (ring - untold_bytes_max(ring)) / 2 / kLine;
+    const std::size_t most = lines * kLine - head_bytes(has_sums_);
     std::size_t bytes = draw(4) == 0 ? 0 : draw(draw(3) == 0 ? most + 1 : 200);
     if (next.kind == RecordKind::kLent) bytes = 1 + draw(kFramePayloadMax);
     next.header = frame_of(bytes, number_);

@@ -69,12 +69,12 @@ TEST(SummedRing, EveryBitOfALentRecordCounts) {
 TEST(SummedRing, EveryBitOfASkipCounts) {
   for (const std::size_t left : {kLine, 2 * kLine}) {
     RingPair pair(kRing, true);
-    const std::size_t half = kRing / 2 - sizeof(RecordHead);
-    for (const std::size_t bytes : {half, half - left}) {
+    const std::size_t quarter = kRing / 4 - sizeof(RecordHead);
+    for (const std::size_t bytes : {quarter, quarter, quarter, quarter - left}) {
       ASSERT_TRUE(pair.sender.append_whole(frame_of(bytes), bytes_of(bytes, 1)));
     }
     pair.write_all();
-    for (int record = 0; record < 2; ++record) {
+    for (int record = 0; record < 4; ++record) {
       ASSERT_TRUE(judge(pair.receiver).ok());
       pair.receiver.pop();
     }
@@ -145,9 +145,9 @@ TEST(SummedRing, RecordInAnothersPlaceIsFound) {
 // What was there when the ring was last filled to this place.
 TEST(SummedRing, RecordOfTheRoundBeforeIsFound) {
   RingPair pair(kRing, true);
-  constexpr std::size_t kHalf = kRing / 2 - sizeof(RecordHead);
+  constexpr std::size_t kQuarter = kRing / 4 - sizeof(RecordHead);
   const auto put = [&] {
-    EXPECT_TRUE(pair.sender.append_whole(frame_of(kHalf), bytes_of(kHalf, 1)));
+    EXPECT_TRUE(pair.sender.append_whole(frame_of(kQuarter), bytes_of(kQuarter, 1)));
     pair.write_all();
   };
   const auto take = [&] {
@@ -157,10 +157,12 @@ TEST(SummedRing, RecordOfTheRoundBeforeIsFound) {
   };
   std::byte* const ring = pair.there.begin.get();
   put();
-  const std::vector<std::byte> before(ring, ring + kRing / 2);
+  const std::vector<std::byte> before(ring, ring + kRing / 4);
   take();
-  put();
-  take();
+  for (int others = 0; others < 3; ++others) {
+    put();
+    take();
+  }
   put();
   std::copy(before.begin(), before.end(), ring);
   EXPECT_EQ(judge(pair.receiver).code(), ErrorCode::kCorrupted);

@@ -195,26 +195,30 @@ TEST(SendRing, FailedAppendChangesNothing) {
   EXPECT_EQ(pair.sender.appended(), (64 + 3) * kLine);
 }
 
-TEST(SendRing, LargestRecordFitsAnEmptyRingWhereverItStands) {
-  const std::size_t payload = 4096 / 2 - kLine;
-  EXPECT_TRUE(SendRing::could_hold(4096, whole_bytes(payload)));
-  EXPECT_FALSE(SendRing::could_hold(4096, whole_bytes(payload) + kLine));
-  for (int ahead = 0; ahead < 64; ++ahead) {
-    RingPair pair(4096);
-    ReceiveRing::Record record;
-    for (int line = 0; line < ahead; ++line) {
-      ASSERT_TRUE(pair.sender.append_whole(frame_of(0), {}));
-    }
-    pair.write_all();
-    for (int line = 0; line < ahead; ++line) {
+TEST(SendRing, LargestRecordFitsAnEmptyRingWhereverItStandsAndWhateverIsUntold) {
+  for (const std::size_t ring_bytes : {std::size_t{4096}, 4096 + kLine, 80 * kLine}) {
+    std::size_t payload = 0;
+    while (SendRing::could_hold(ring_bytes, whole_bytes(payload + kLine))) payload += kLine;
+    const std::size_t lines = ring_bytes / kLine;
+    EXPECT_GE(whole_bytes(payload), lines / 3 * kLine);
+    for (std::size_t ahead = 0; ahead < lines; ++ahead) {
+      RingPair pair(ring_bytes);
+      ReceiveRing::Record record;
+      for (std::size_t line = 0; line < ahead; ++line) {
+        ASSERT_TRUE(pair.sender.append_whole(frame_of(0), {}));
+      }
+      pair.write_all();
+      for (std::size_t line = 0; line < ahead; ++line) {
+        ASSERT_TRUE(pair.peek(&record));
+        pair.receiver.pop();
+      }
+      const std::size_t untold = std::min(ahead, (untold_bytes_max(ring_bytes) - 1) / kLine);
+      ASSERT_TRUE(pair.sender.consumed(pair.receiver.consumed() - untold * kLine));
+      ASSERT_TRUE(pair.sender.append_whole(frame_of(payload, 4), bytes_of(payload, 4))) << ahead;
+      pair.write_all();
       ASSERT_TRUE(pair.peek(&record));
-      pair.receiver.pop();
+      EXPECT_TRUE(equal(record.header, frame_of(payload, 4)));
     }
-    ASSERT_TRUE(pair.sender.consumed(pair.receiver.consumed()));
-    ASSERT_TRUE(pair.sender.append_whole(frame_of(payload, 4), bytes_of(payload, 4))) << ahead;
-    pair.write_all();
-    ASSERT_TRUE(pair.peek(&record));
-    EXPECT_TRUE(equal(record.header, frame_of(payload, 4)));
   }
 }
 
@@ -259,6 +263,34 @@ TEST(SendRing, RewindWritesTheUnconsumedAgain) {
     pair.receiver.pop();
   }
   EXPECT_FALSE(pair.peek(&record));
+}
+
+// The bits of an immediate come again after 64 GiB.
+TEST(ReceiveRing, WhatIsNewIsNotTakenForWhatIsHadThoughItsBitsComeAgain) {
+  constexpr std::size_t kBytes = 256 * 1024;
+  const Memory memory(kBytes);
+  ReceiveRing ring(memory.span());
+  const auto put = [&](std::size_t offset, RecordKind kind, std::size_t payload) {
+    FrameHeader header = frame_of(payload);
+    header.reserved = static_cast<std::uint16_t>(kind);
+    std::memcpy(memory.begin.get() + offset, &header, sizeof header);
+  };
+  ReceiveRing::Record record;
+  put(0, RecordKind::kWhole, kLine);
+  ASSERT_TRUE(ring.written(2).ok());
+  ASSERT_TRUE(*ring.peek(&record));
+  ring.restart();
+  ring.pop();  // two lines that are had, and will be announced again
+  put(0, RecordKind::kSkip, kBytes - kLine);
+  put(2 * kLine, RecordKind::kSkip, kBytes - 3 * kLine);
+  constexpr std::uint64_t kAgain = (kImmediateMask + 1) * kLine;
+  while (ring.consumed() < kAgain) {
+    ASSERT_TRUE(ring.written_up_to(ring.consumed() + kBytes - ring.consumed() % kBytes).ok());
+    ASSERT_FALSE(*ring.peek(&record));
+  }
+  ASSERT_EQ(ring.consumed(), kAgain);
+  ASSERT_TRUE(ring.written(1).ok());
+  EXPECT_EQ(ring.written(), kAgain + kLine);
 }
 
 TEST(SendRing, MovedSourceCountsWhenTheRecordIsWrittenAgain) {

@@ -199,6 +199,36 @@ TEST(Cancel, AtAnyMomentOfReading) {
   }
 }
 
+// What came over the old queue pair and was not looked at is not the new one's.
+TEST(Cancel, WhereTheNextQueuePairHasTheNumberOfTheOneBefore) {
+  for (const bool vanish : {true, false}) {
+    SCOPED_TRACE(vanish);
+    const LogGuard log;
+    WorldShape shape;
+    shape.network.reuse_numbers = true;
+    shape.network.forget_completions_of_destroyed = vanish;
+    shape.options.ring_bytes = 4096;
+    World world(shape);
+    ASSERT_TRUE(world.greet());
+    for (int frame = 0; frame < 20; ++frame) ASSERT_TRUE(world.send(0, 1, {.bytes = 64}));
+    ASSERT_TRUE(world.settle());
+    world.turns(2);
+    world.network().wait_until_idle();
+    world.poll(0);  // hears what of the ring is free again
+    ASSERT_TRUE(world.send(1, 0, {.bytes = kLarge}));
+    world.poll(1);
+    // Around the ring's end: when they are written again, the first piece ends before the last.
+    for (int frame = 0; frame < 14; ++frame) {
+      ASSERT_EQ(world.try_send(0, 1, {.bytes = 64}), PostResult::kDone);
+    }
+    world.network().wait_until_idle();
+    EXPECT_EQ(world.cancel_all(1, 0), 1U);
+    EXPECT_TRUE(later_frames_arrive(world));
+    EXPECT_FALSE(world.has_ended(1, 0)) << world.witness(1).closed_cause(0)->message();
+    world.close_all();
+  }
+}
+
 TEST(Cancel, OfFramesThatWereNotPosted) {
   const LogGuard log;
   World world;

@@ -2,7 +2,12 @@
 // device that is lost for good, queue pairs remade at the wrong moment.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "tests/verbs/transport_fixture.h"
 
@@ -10,6 +15,39 @@ namespace unisono::verbs::test {
 namespace {
 
 using unisono::test::LogGuard;
+
+// A side transport that counts how often it is asked for what costs a look at every peer.
+class CountingSide final : public Transport {
+ public:
+  explicit CountingSide(int* asked) : asked_(asked) {}
+
+  std::string_view name() const override { return "counting"; }
+  EndpointTraits traits() const override { return {}; }
+  std::string address() const override { return ""; }
+  Status set_peers(std::vector<std::string>) override { return {}; }
+  Endpoint& endpoint(Rank) override { std::abort(); }
+  bool poll(FrameSink&) override { return false; }
+  bool has_unsent() const override {
+    ++*asked_;
+    return false;
+  }
+  void close(TimePoint, FrameSink&) override {}
+
+ private:
+  int* asked_;
+};
+
+TEST(Polling, LooksAtNoPeerOfTheSideTransport) {
+  FakeFabric network(fake_world(1, 1));
+  int asked = 0;
+  auto made = VerbsTransport::make(network.api(0), {}, std::make_unique<CountingSide>(&asked));
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  Recorder sink;
+  for (int poll = 0; poll < 100; ++poll) (*made)->poll(sink);
+  EXPECT_EQ(asked, 0);
+  EXPECT_FALSE((*made)->has_unsent());
+  EXPECT_EQ(asked, 1);
+}
 
 void expect_stream_in_one_direction(World& world) {
   ASSERT_TRUE(world.greet());

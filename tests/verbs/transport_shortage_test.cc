@@ -209,5 +209,23 @@ TEST_P(WithOddRings, EveryRingThatOptionsAllowCarriesEveryFrame) {
   world.close_all();
 }
 
+// The reader keeps the last few lines that it has consumed to itself, so the rest must do for the
+// largest record and a skip before it.
+TEST(Shortage, LargestFrameDoesNotWaitForWhatTheReaderNeverSays) {
+  const LogGuard log;
+  WorldShape shape{.ranks = 2};
+  shape.options.ring_bytes = 64 * kLine;
+  World world(std::move(shape));
+  ASSERT_TRUE(world.greet());
+  // The third lies at the ring's beginning, seven lines follow, and 31 are left before its end.
+  for (int frame = 0; frame < 3; ++frame) ASSERT_TRUE(world.send(0, 1, {.bytes = 25 * kLine}));
+  ASSERT_TRUE(world.settle());
+  for (int frame = 0; frame < 7; ++frame) ASSERT_TRUE(world.send(0, 1, {.bytes = 0}));
+  ASSERT_TRUE(world.settle());
+  ASSERT_TRUE(world.send(0, 1, {.bytes = 31 * kLine}));
+  ASSERT_TRUE(world.settle());
+  world.close_all();
+}
+
 }  // namespace
 }  // namespace unisono::verbs::test

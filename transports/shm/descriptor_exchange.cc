@@ -1,19 +1,17 @@
 #include "transports/shm/descriptor_exchange.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <mutex>
 
 #include "base/errno_text.h"
 #include "base/log.h"
+#include "base/network.h"
 #include "base/same_user.h"
 #include "transports/shm/descriptor_message.h"
 
@@ -48,16 +46,7 @@ Result<Message> expect(int fd, MessageKind kind, std::vector<UniqueFd>* descript
 }  // namespace
 
 Result<std::unique_ptr<LocalListener>> LocalListener::open() {
-  std::array<unsigned char, 16> random;
-  if (getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) {
-    return Status(ErrorCode::kSystem, std::string("getrandom: ") + std::strerror(errno));
-  }
-  std::string name = "unisono-";
-  for (const unsigned char byte : random) {
-    char hex[3];
-    std::snprintf(hex, sizeof hex, "%02x", byte);
-    name += hex;
-  }
+  std::string name = random_socket_name();
   sockaddr_un address;
   UNISONO_ASSIGN(const socklen_t length, make_address(name, &address));
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

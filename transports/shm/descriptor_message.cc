@@ -11,6 +11,7 @@
 
 #include "base/errno_text.h"
 #include "base/fnv.h"
+#include "base/network.h"
 
 namespace unisono::shm {
 namespace {
@@ -125,16 +126,10 @@ Result<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors, Time
 }
 
 Result<socklen_t> make_address(const std::string& name, sockaddr_un* address) {
-  *address = {};
-  address->sun_family = AF_UNIX;
-  if (name.empty() || name.size() > sizeof address->sun_path - 1) {
-    return Status(ErrorCode::kInvalidArgument,
-                  "a shared memory address has " + std::to_string(name.size()) + " bytes; 1 to " +
-                      std::to_string(sizeof address->sun_path - 1) + " are possible");
-  }
-  // The leading zero byte makes it abstract.
-  std::memcpy(address->sun_path + 1, name.data(), name.size());
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (const auto bytes = unix_address(name, address)) return *bytes;
+  return Status(ErrorCode::kInvalidArgument,
+                "a shared memory address has " + std::to_string(name.size()) + " bytes; 1 to " +
+                    std::to_string(kSocketNameBytesMax) + " are possible");
 }
 
 }  // namespace unisono::shm

@@ -320,6 +320,10 @@ bool Connector::dial_connected(Rank peer, std::uint16_t stream) const {
   const Dial* dial = impl_->find_dial(peer, stream);
   return dial != nullptr && dial->connected();
 }
+bool Connector::may_be_admitted(Rank peer, std::uint16_t stream) const {
+  const Dial* dial = impl_->find_dial(peer, stream);
+  return dial != nullptr && dial->may_be_admitted();
+}
 void Connector::leave() { impl_->leave(); }
 bool Connector::poll() { return impl_->poll(); }
 bool Connector::busy() const { return impl_->busy(); }

@@ -42,6 +42,8 @@ class Connector {
   void cancel(Rank peer, std::uint16_t stream);
   /// This rank's dial for that stream has reached a listening socket.
   bool dial_connected(Rank peer, std::uint16_t stream) const;
+  /// The peer may have admitted that dial already.
+  bool may_be_admitted(Rank peer, std::uint16_t stream) const;
   /// From now on nobody is accepted, and a peer whose address refuses counts as gone.
   void leave();
 

@@ -35,6 +35,7 @@ Dial::Dial(boost::asio::io_context& context, const StreamOptions& options, Rank 
       peer_(peer),
       stream_(stream),
       targets_(std::move(targets)),
+      denials_(targets_.size()),
       done_(std::move(done)),
       socket_(context),
       timer_(context),
@@ -53,9 +54,8 @@ void Dial::cancel() {
 void Dial::tick(Duration polled) {
   polled_ += polled;
   polled_in_attempt_ += polled;
-  // A peer that has this rank's proof may admit it whenever it looks: that one is waited for.
-  const bool may_admit = session_ != nullptr && session_->proof_sent();
-  if (targets_.size() > 1 && !may_admit && polled_in_attempt_ > kMuteAddress) {
+  // A peer that may admit this rank whenever it looks is waited for.
+  if (targets_.size() > 1 && !may_be_admitted() && polled_in_attempt_ > kMuteAddress) {
     next_target({ErrorCode::kTimeout, "no answer"});
   }
 }
@@ -83,7 +83,7 @@ void Dial::attempt() {
 void Dial::on_connected() {
   const bool is_unix = target().address.ss_family == AF_UNIX;
   if (const Status same = is_unix ? check_same_user(socket_.native_handle()) : Status(); !same) {
-    ++denials_;
+    ++denials();
     return next_target(same);
   }
   HandshakeIdentity identity;
@@ -104,11 +104,11 @@ void Dial::on_session(const Status& status) {
   if (status) return on_admission();
   const bool prompt = Clock::now() - session_began_ < kPromptProof;
   if (!session_->hung_up()) {
-    ++denials_;
+    ++denials();
     return next_target(status);
   }
   if (!session_->proof_sent() || !prompt || session_->was_reset()) return next_target(status);
-  ++denials_;
+  ++denials();
   next_target({ErrorCode::kAuthentication,
                fmt::format("rank {} did not accept rank {}'s proof; every rank of the job needs "
                            "the same key (UNISONO_JOB_KEY)",
@@ -161,7 +161,8 @@ void Dial::next_target(const Status& cause) {
   socket_.close(ignored);
   ++attempt_;
   const std::string where = to_text(target());
-  if (denials_ >= kDenialsPerAddress * targets_.size()) {
+  const auto denies = [](std::size_t denials) { return denials >= kDenialsPerAddress; };
+  if (std::all_of(denials_.begin(), denials_.end(), denies)) {
     return finish(Status(cause.code(),
                          fmt::format("rank {} at {}: {}", peer_, where, cause.message()), peer_));
   }

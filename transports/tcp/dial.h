@@ -34,6 +34,8 @@ class Dial : public std::enable_shared_from_this<Dial> {
   void leave() { leaving_ = true; }
   /// Some address has accepted the connection.
   bool connected() const { return session_ != nullptr; }
+  /// The peer has this rank's proof, and may have admitted it already.
+  bool may_be_admitted() const { return session_ != nullptr && session_->proof_sent(); }
 
  private:
   void attempt();
@@ -45,12 +47,14 @@ class Dial : public std::enable_shared_from_this<Dial> {
   void pause_and_retry();
   void finish(Result<Connection> result);
   const Target& target() const { return targets_[target_index_]; }
+  std::size_t& denials() { return denials_[target_index_]; }
 
   boost::asio::io_context& context_;
   const StreamOptions& options_;
   Rank peer_;
   std::uint16_t stream_;
   std::vector<Target> targets_;
+  std::vector<std::size_t> denials_;  // by target: answers that more tries do not change
   Done done_;
   Socket socket_;
   boost::asio::steady_timer timer_;
@@ -61,7 +65,6 @@ class Dial : public std::enable_shared_from_this<Dial> {
   Duration polled_in_attempt_{};
   Duration polled_{};
   TimePoint session_began_;
-  std::size_t denials_ = 0;  // answers that more tries do not change
   bool leaving_ = false;
   bool warned_ = false;
 };

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 
 #include "base/network.h"
 #include "base/number_text.h"
@@ -96,17 +97,15 @@ Result<Target> tcp_target(std::string_view address, std::uint16_t port) {
 }
 
 Result<Target> unix_target(std::string_view name) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (name.empty() || name.size() >= sizeof address.sun_path ||
-      name.find('\0') != std::string_view::npos) {
+  sockaddr_un address;
+  const std::optional<socklen_t> bytes = unix_address(name, &address);
+  if (!bytes || name.find('\0') != std::string_view::npos) {
     return Status(ErrorCode::kInvalidArgument,
                   fmt::format("a UNIX socket name of {} bytes; 1 to {} are allowed", name.size(),
-                              sizeof address.sun_path - 1));
+                              kSocketNameBytesMax));
   }
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
   Target out;
-  out.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  out.bytes = *bytes;
   std::memcpy(&out.address, &address, sizeof address);
   return out;
 }

@@ -25,22 +25,6 @@ LinkState next_state(LinkState state, LinkEvent event) {
   return state;
 }
 
-std::string_view name_of(LinkState state) {
-  switch (state) {
-    case LinkState::kIdle:
-      return "idle";
-    case LinkState::kDialling:
-      return "dialling";
-    case LinkState::kStanding:
-      return "standing";
-    case LinkState::kLeaving:
-      return "leaving";
-    case LinkState::kEnded:
-      return "ended";
-  }
-  return "unknown";
-}
-
 PeerLink::PeerLink(Rank self, Rank peer, bool has_sums)
     : self_(self), peer_(peer), has_sums_(has_sums) {
   streams_.push_back(std::make_unique<Stream>(peer, FrameReader::Carries::kEverything, has_sums));
@@ -141,6 +125,11 @@ bool PeerLink::send_queued(FrameSink& sink) {
 bool PeerLink::has_queued() const {
   return has_shared() || std::any_of(streams_.begin(), streams_.end(),
                                      [](const auto& stream) { return stream->has_queued(); });
+}
+
+bool PeerLink::send_failed() const {
+  return std::any_of(streams_.begin(), streams_.end(),
+                     [](const auto& stream) { return stream->send_failed(); });
 }
 
 bool PeerLink::goodbye_complete() const {

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "base/limits.h"
@@ -26,7 +25,6 @@ enum class LinkEvent : std::uint8_t { kWanted, kAttached, kLeave, kEnd };
 
 /// The one place that says what follows what. An event that changes nothing leaves the state.
 LinkState next_state(LinkState state, LinkEvent event);
-std::string_view name_of(LinkState state);
 
 class PeerLink final : public Endpoint {
  public:
@@ -60,6 +58,8 @@ class PeerLink final : public Endpoint {
   bool progress(FrameSink& sink);
   bool send_queued(FrameSink& sink);
   bool has_queued() const;
+  /// Of some stream: check_end() has an end to report.
+  bool send_failed() const;
   /// Ends the link when one of its connections is dead (Stream::is_dead).
   void look_for_silence(TimePoint now, Duration patience, FrameSink& sink);
   /// After streams were served one by one: reports the end of the link if it has come.

@@ -38,6 +38,11 @@ constexpr int kUnsentBytesMax = 128 * 1024;
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
+// What is not sent waits in the queue, which every poll tries again: no event has to say when.
+bool may_be_sent_later(int error) {
+  return would_block(error) || error == ENOBUFS || error == ENOMEM;
+}
+
 }  // namespace
 
 void Stream::attach(Connection connection) {
@@ -69,7 +74,7 @@ std::ptrdiff_t Stream::send_some(std::span<const iovec> parts) {
           ? ::send(fd_.get(), parts[0].iov_base, parts[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
           : ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent >= 0) return sent;
-  if (!would_block(errno)) send_error_ = errno;
+  if (!may_be_sent_later(errno)) send_error_ = errno;
   return 0;
 }
 
@@ -77,7 +82,7 @@ PostResult Stream::post(const FrameHeader& header, std::span<const std::byte> pa
                         std::uint64_t token) {
   UNISONO_ASSERT(header.payload_bytes == payload.size() && payload.size() <= kFramePayloadMax,
                  "a frame's header and payload must agree and keep the bound");
-  // The link is about to be reported closed: poll() finds the cause.
+  // The transport's next poll() reports the link closed.
   if (send_failed() || goodbye_queued_) return PostResult::kDone;
   std::size_t sent = 0;
   FrameSums sums;

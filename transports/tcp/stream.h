@@ -33,7 +33,6 @@ class Stream {
   /// Before this, frames queue up.
   void attach(Connection connection);
   bool attached() const { return static_cast<bool>(fd_); }
-  int fd() const { return fd_.get(); }
   bool same_host() const { return same_host_; }
   const std::string& remote() const { return remote_; }
 

@@ -270,7 +270,8 @@ bool StreamTransport::poll_ready(FrameSink& sink) {
     each.check_end(sink);
   }
   for (PeerLink* each : active_) {
-    if (!each->has_queued()) continue;
+    // What was posted may have failed at once, and left nothing queued.
+    if (!each->has_queued() && !each->send_failed()) continue;
     moved = each->send_queued(sink) || moved;
     each->check_end(sink);
   }
@@ -313,8 +314,10 @@ void StreamTransport::begin_leaving(FrameSink& sink) {
   connector_->leave();
   for (auto& each : links_) {
     if (!each) continue;
-    const bool nothing_to_send = targets_.empty() || !each->has_queued();
-    if (each->state() <= LinkState::kDialling && nothing_to_send) {
+    // A peer that has taken the connection already waits for a goodbye.
+    const bool has_something_to_say =
+        (each->has_queued() && !targets_.empty()) || connector_->may_be_admitted(each->peer(), 0);
+    if (each->state() <= LinkState::kDialling && !has_something_to_say) {
       connector_->cancel(each->peer(), 0);
       each->drop(sink);
     } else if (each->state() == LinkState::kStanding) {

@@ -73,8 +73,8 @@ struct LinkMessage {
 
 std::string encode(const Hello& hello);
 std::string encode_ready(std::uint32_t epoch);
-/// Longer text is cut.
 std::string encode_leaving(std::uint64_t position);
+/// Longer text is cut.
 std::string encode_failed(std::string_view text);
 /// kProtocol names the field that no correct peer sends, its value and what is allowed.
 Result<LinkMessage> decode_link_message(std::string_view bytes);

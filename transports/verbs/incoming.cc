@@ -261,7 +261,7 @@ void Incoming::stage_acknowledgements(QueuePair& control) {
   for (; !pieces_.empty() && pieces_.front() <= ring_.consumed(); ++pieces_untold_) {
     pieces_.pop_front();
   }
-  const bool due = ring_.consumed() - consumed_told_ >= ring_.memory().size() / 8 ||
+  const bool due = ring_.consumed() - consumed_told_ >= untold_bytes_max(ring_.memory().size()) ||
                    pieces_untold_ >= std::max(1, shared_.immediates / 4);
   if (due && control.room() > 0) {
     control.stage_immediate(encode(ImmediateKind::kConsumed, ring_.consumed() / kLine));

@@ -52,7 +52,6 @@ class Incoming {
   /// Forgets everything under way: the link has ended.
   void drop();
 
-  bool is_empty() const { return pulls_.empty() && ring_.consumed() == ring_.written(); }
   std::uint64_t consumed() const { return ring_.consumed(); }
   std::uint64_t read_count() const { return read_; }
   const RailMemory& memory() const { return *memory_; }

@@ -21,20 +21,6 @@ std::string rank_text(Rank rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
 
-std::string_view name_of(LinkState state) {
-  switch (state) {
-    case LinkState::kIdle:
-      return "idle";
-    case LinkState::kExchanging:
-      return "exchanging";
-    case LinkState::kStanding:
-      return "standing";
-    case LinkState::kEnded:
-      return "ended";
-  }
-  return "unknown";
-}
-
 Link::Link(Rank self, Rank peer, const LinkResources& shared, QueuePairDirectory& directory,
            SideChannel& side)
     : self_(self),

@@ -23,7 +23,6 @@ enum class LinkState : std::uint8_t {
   kStanding,    ///< both sides are ready
   kEnded,       ///< reported closed, or left
 };
-std::string_view name_of(LinkState state);
 
 class Link final : public Endpoint {
  public:

@@ -99,7 +99,7 @@ class Watcher {
   void handle_fault(std::uint64_t address);
   void note(Range range);
   void note_everything();
-  Result<std::uint64_t> register_range(Range pages);
+  int register_aligned(Range pages, std::uint64_t* step);
   int try_register(Range range);
   bool try_unregister(Range range);
   void unregister(Range range, std::uint64_t step, int* tries);

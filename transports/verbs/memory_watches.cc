@@ -41,27 +41,30 @@ int Watcher::try_register(Range range) {
   return ioctl(uffd_.get(), UFFDIO_REGISTER, &request) == 0 ? 0 : errno;
 }
 
-/// The alignment that the memory asked for.
-Result<std::uint64_t> Watcher::register_range(Range pages) {
+/// The errno of the kernel's refusal, or 0 and the alignment that the memory asked for.
+int Watcher::register_aligned(Range pages, std::uint64_t* step) {
   // Under the mutex: the thread may be about to unregister where memory was moved to.
   const std::lock_guard lock(notes_mutex_);
+  *step = page_bytes();
   int failed = try_register(pages);
-  if (failed == 0) return page_bytes();
+  if (failed != EINVAL) return failed;
   unsigned char resident = 0;
-  const bool is_mapped =
-      mincore(reinterpret_cast<void*>(pages.begin), page_bytes(), &resident) == 0;
-  for (const std::uint64_t step : kHugeSteps) {
-    if (failed != EINVAL || !is_mapped) break;
-    failed = try_register(widen(pages, step));
-    if (failed == 0) return step;
+  if (mincore(reinterpret_cast<void*>(pages.begin), page_bytes(), &resident) != 0) return failed;
+  for (const std::uint64_t huge : kHugeSteps) {
+    *step = huge;
+    failed = try_register(widen(pages, huge));
+    if (failed != EINVAL) break;
   }
-  return Status(ErrorCode::kUnsupported,
-                "memory that userfaultfd cannot watch: " + std::string(std::strerror(failed)));
+  return failed;
 }
 
 Status Watcher::watch(const Notes* client, Range pages) {
   const std::lock_guard lock(watches_mutex_);
-  UNISONO_ASSIGN(const std::uint64_t step, register_range(pages));
+  std::uint64_t step = 0;
+  if (const int failed = register_aligned(pages, &step); failed != 0) {
+    return Status(ErrorCode::kUnsupported,
+                  "memory that userfaultfd cannot watch: " + std::string(std::strerror(failed)));
+  }
   const Watch watch{client, pages, widen(pages, step), step};
   const auto place = std::upper_bound(watches_.begin(), watches_.end(), watch,
                                       [](const Watch& left, const Watch& right) {

@@ -99,11 +99,18 @@ Result<bool> QueuePairs::connect(QueuePair** unreached) {
 }
 
 // Some providers throw away the completions of a queue pair that is destroyed, and with them the
-// news that it used up receives, which all links share.
+// news that it used up receives, which all links share. Others keep what it completed until then.
 void QueuePairs::close() {
   for (const auto& queue_pair : queue_pairs_) queue_pair->stop();
   for (const auto& queue_pair : queue_pairs_) queue_pair->rail().collect();
-  for (const auto& queue_pair : queue_pairs_) directory_.remove(*queue_pair);
+  for (auto& queue_pair : queue_pairs_) {
+    Rail& rail = queue_pair->rail();
+    const std::uint32_t number = queue_pair->number();
+    directory_.remove(*queue_pair);
+    queue_pair.reset();
+    rail.collect();
+    rail.disown(number);
+  }
   queue_pairs_.clear();
   partners_.clear();
   connected_ = false;

@@ -16,10 +16,12 @@
 namespace unisono::verbs {
 namespace {
 
-constexpr int kImmediatesMin = 16;
-constexpr int kImmediatesMax = 256;
+constexpr int kImmediatesPerPeerMin = 16;
+constexpr int kImmediatesPerPeerMax = 256;
 constexpr int kSendsMin = 4;
 constexpr int kEventsAtOnce = 256;
+// Longer than the 24 bits of any number.
+constexpr std::uint32_t kNobody = ~0u;
 
 struct QueueSizes {
   long long receives = 0;  ///< entries of the shared receive queue
@@ -37,12 +39,13 @@ Result<QueueSizes> size_queues(const PortSurvey& port, int peers, int queue_pair
   QueueSizes sizes;
   sizes.sends = std::min(kSendsPerQueuePair, port.qp_entries_max);
   sizes.receives = std::min<long long>(
-      static_cast<long long>(peers) * (kImmediatesMax + kAcknowledgementsPerPeer),
+      static_cast<long long>(peers) * (kImmediatesPerPeerMax + kAcknowledgementsPerPeer),
       port.srq_entries_max);
   sizes.receives =
       std::min(sizes.receives, std::max(entries_max - ends * sizes.sends, entries_max / 2));
   sizes.sends = std::min(sizes.sends, (entries_max - sizes.receives) / ends);
-  if (sizes.sends < kSendsMin || sizes.receives < kImmediatesMin + kAcknowledgementsPerPeer) {
+  if (sizes.sends < kSendsMin ||
+      sizes.receives < kImmediatesPerPeerMin + kAcknowledgementsPerPeer) {
     return Status(ErrorCode::kOutOfResources,
                   port_name(port.shown) + ": " + std::to_string(peers) + " peers with " +
                       std::to_string(queue_pairs) +
@@ -52,8 +55,9 @@ Result<QueueSizes> size_queues(const PortSurvey& port, int peers, int queue_pair
                       std::to_string(port.qp_entries_max) + "); use fewer queue pairs or ranks");
   }
   sizes.entries = sizes.receives + ends * sizes.sends;
-  sizes.immediates = static_cast<int>(std::clamp<long long>(
-      sizes.receives / peers - kAcknowledgementsPerPeer, kImmediatesMin, kImmediatesMax));
+  sizes.immediates =
+      static_cast<int>(std::clamp<long long>(sizes.receives / peers - kAcknowledgementsPerPeer,
+                                             kImmediatesPerPeerMin, kImmediatesPerPeerMax));
   return sizes;
 }
 
@@ -164,6 +168,12 @@ void Rail::collect() {
   for (int found = 0; (found = api_->poll_cq(cq_, static_cast<int>(completions.size()),
                                              completions.data())) > 0;) {
     collected_.insert(collected_.end(), completions.begin(), completions.begin() + found);
+  }
+}
+
+void Rail::disown(std::uint32_t queue_pair) {
+  for (ibv_wc& each : collected_) {
+    if (each.qp_num == queue_pair) each.qp_num = kNobody;
   }
 }
 

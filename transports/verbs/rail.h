@@ -89,6 +89,8 @@ class Rail {
   int poll(ibv_wc* completions, int entries);
   /// Takes all there are off the completion queue and keeps them for poll().
   void collect();
+  /// Those kept are nobody's from now on: the queue pair is gone, and its number may come again.
+  void disown(std::uint32_t queue_pair);
   /// Gives back receives that completions have used up: `count` of them.
   Status replenish(int count);
   /// True from a fatal event on: port down, device fatal, a shared queue in error. A port that

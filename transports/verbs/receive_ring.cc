@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -31,8 +32,10 @@ ReceiveRing::ReceiveRing(std::span<const std::byte> memory, std::optional<Rank> 
 }
 
 Status ReceiveRing::written(std::uint32_t value) {
+  // Of what is had already, or else far behind, which is what something new looks like.
   const std::uint64_t behind = ((written_ / kLine - value) & kImmediateMask) * kLine;
-  if (behind > 0 && behind <= written_ && written_ - behind < had_) return {};
+  const bool may_be_had = behind > 0 && behind <= std::min<std::uint64_t>(written_, memory_.size());
+  if (may_be_had && written_ - behind < had_) return {};
   return written_up_to(extend(written_ / kLine, value) * kLine);
 }
 

@@ -26,6 +26,8 @@ inline constexpr std::uint16_t kFullMember = 0x8000;
 /// A ring is a multiple of kLine between these.
 inline constexpr std::size_t kRingBytesMin = 4096;
 inline constexpr std::size_t kRingBytesMax = std::size_t{1} << 30;
+/// Of a ring that much may be consumed before its reader says so.
+constexpr std::size_t untold_bytes_max(std::size_t ring_bytes) { return ring_bytes / 8; }
 
 /// In FrameHeader::reserved while a record is in a ring; 0 again when it leaves it. Of a skip,
 /// `payload_bytes` is what follows its header, a multiple of kLine; with checksums `total_bytes` is

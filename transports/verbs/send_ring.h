@@ -24,9 +24,10 @@ class SendRing {
   /// Whether a record of that size fits now.
   bool has_room(std::size_t record_bytes) const;
   /// Whether a record of that size (record.h) always fits once the ring is empty, behind a skip if
-  /// need be. Only such records may be appended.
+  /// need be, though its reader has not said yet how far that is so. Only such records may be
+  /// appended.
   static bool could_hold(std::size_t ring_bytes, std::size_t record_bytes) {
-    return record_bytes <= ring_bytes / 2;
+    return record_bytes <= (ring_bytes - untold_bytes_max(ring_bytes)) / 2;
   }
   /// `header.payload_bytes` is the payload's size. False, and nothing changed: no room now.
   bool append_whole(const FrameHeader& header, std::span<const std::byte> payload);

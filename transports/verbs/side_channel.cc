@@ -50,8 +50,6 @@ bool SideChannel::poll(FrameSink& sink) {
   return moved;
 }
 
-bool SideChannel::has_unsent() const { return !outgoing_.empty() || transport_->has_unsent(); }
-
 void SideChannel::give_up(Rank peer, FrameSink& sink) {
   sink_ = &sink;
   transport_->give_up(peer, *this);

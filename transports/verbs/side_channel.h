@@ -39,7 +39,10 @@ class SideChannel final : private FrameSink {
   /// Goes out in order, with poll() where it cannot at once.
   void send(Rank peer, std::string message);
   bool poll(FrameSink& sink);
-  bool has_unsent() const;
+  /// Messages of links that have not gone whole. Frames of the engine's are not counted: only links
+  /// without queue pairs have any, and ask for poll() themselves.
+  bool has_messages() const { return !outgoing_.empty(); }
+  bool has_unsent() const { return has_messages() || transport_->has_unsent(); }
   /// As Transport::give_up().
   void give_up(Rank peer, FrameSink& sink);
   void close(TimePoint deadline, FrameSink& sink);

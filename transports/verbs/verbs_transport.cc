@@ -232,7 +232,7 @@ bool VerbsTransport::poll(FrameSink& sink) {
   }
   const bool looks_aside = ++polls_ % kPollsPerLookAside == 0;
   if (looks_aside) handle_rails();
-  if (wait_for_side || looks_aside || side_.has_unsent()) moved |= side_.poll(sink);
+  if (wait_for_side || looks_aside || side_.has_messages()) moved |= side_.poll(sink);
   return moved;
 }
 
@@ -260,7 +260,8 @@ void VerbsTransport::take(std::size_t rail, const ibv_wc& completion) {
   const QueuePairDirectory::Entry entry = directory_->find(rail, completion.qp_num);
   if (entry.link == nullptr) return;
   if (completion.status != IBV_WC_SUCCESS) {
-    broken_.push_back({rail, completion.qp_num, entry.link->epoch(), completion.status});
+    broken_.push_back(
+        {rail, completion.qp_num, entry.link, entry.link->epoch(), completion.status});
   } else if (completion.wr_id == kReceiveId) {
     const bool is_write = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
     entry.link->immediate(is_write ? std::optional(be32toh(completion.imm_data)) : std::nullopt);
@@ -276,7 +277,8 @@ void VerbsTransport::handle_broken() {
   handle_rails();
   for (const Broken& each : broken) {
     const QueuePairDirectory::Entry entry = directory_->find(each.rail, each.queue_pair);
-    if (entry.link == nullptr || entry.link->epoch() != each.epoch) continue;
+    const bool is_the_same = entry.link == each.link && entry.link->epoch() == each.epoch;
+    if (!is_the_same) continue;
     entry.link->broken(*entry.queue_pair, each.status);
   }
 }

@@ -76,7 +76,8 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   struct Broken {
     std::size_t rail;
     std::uint32_t queue_pair;
-    std::uint32_t epoch;  ///< of its link: numbers are used again
+    const Link* link;  ///< whose it was: numbers are used again
+    std::uint32_t epoch;
     ibv_wc_status status;
   };
 
