@@ -48,8 +48,8 @@ run_part() {
 tried=0 failed='' untried='' left_out=''
 
 # attempt NAME LIMIT COMMAND ...: one program, which may not take all of the part's time. One that
-# reaches its own limit has failed; one that the part's end cuts short has not. LIMIT_DIVISOR is the
-# tests' own, who do not wait so long.
+# reaches its own limit has failed; one that the part's end cuts short, or that says so by status 75,
+# has not. LIMIT_DIVISOR is the tests' own, who do not wait so long.
 attempt() {
   local name=$1 limit=$(($2 / ${LIMIT_DIVISOR:-1})) rest=$((deadline - $(date +%s))) status cut=''
   shift 2
@@ -62,7 +62,8 @@ attempt() {
   # In the part's process group, which ends with the part.
   timeout --foreground -k 3 "$limit" "$@"
   status=$?
-  if [ -n "$cut" ] && { [ $status = 124 ] || [ $status = 137 ]; }; then
+  [ -z "$cut" ] || case $status in 124|137) status=75 ;; esac
+  if [ $status = 75 ]; then
     untried="$untried $name(cut)"
     return 75
   fi

@@ -3,10 +3,11 @@
 one process and by PyTorch between processes, and PyTorch's Gloo and symmetric memory. Appends JSON
 lines to the file that is named; run.sh starts it.
 
-usage: peers.py FILE
+usage: peers.py FILE SECONDS
 
 NCCL_LIBRARY=file takes another NCCL than the one that PyTorch brings.
-Status 1: of one of them there is no figure. 77: PyTorch sees no GPU.
+Status 1: of one of them there is no figure. 75: none of that, and after so many seconds some had no
+turn. 77: PyTorch sees no GPU.
 """
 import ctypes
 import json
@@ -207,32 +208,37 @@ def run_peer(peer, ranks, version, file, limit):
                 nprocs=ranks, join=False)
         end = time.monotonic() + limit
         try:
-            while not job.join(timeout=1):
+            while not job.join(timeout=min(limit, 1)):
                 if time.monotonic() > end:
-                    raise TimeoutError(f"no end within {limit} s")
+                    raise TimeoutError(f"no end within {limit:.0f} s")
         finally:
             for process in job.processes:
                 if process.is_alive():
                     process.kill()
 
 
-def measure_peer(peer, version, file):
-    """Whether there are figures of it."""
-    has_figures = False
+def measure_peer(peer, version, file, end):
+    """The status that it makes: 1 without a figure, 75 where the time was over."""
     for ranks in RANKS:
+        limit = min(SECONDS_OF_A_JOB, end - time.monotonic())
         try:
-            run_peer(peer, ranks, version, file, SECONDS_OF_A_JOB)
-            has_figures = True
+            if limit <= 0:
+                raise TimeoutError("its turn did not come")
+            run_peer(peer, ranks, version, file, limit)
         except Exception as error:  # whatever a peer does, the others are measured
             traceback.print_exc()
+            if isinstance(error, TimeoutError) and time.monotonic() >= end:
+                note(f"no time for {peer} k={ranks}")
+                return 75
             note(f"{peer} k={ranks}: {type(error).__name__}")
-            break
-    return has_figures
+            return 1 if ranks == RANKS[0] else 0
+    return 0
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
+    end = time.monotonic() + float(sys.argv[2])
     allow_one_gpu()
     import torch
 
@@ -244,9 +250,10 @@ def main():
     if not has_nccl:
         note(f"NCCL {text_of(version)} has no several ranks on a GPU")
     peers = ([NCCL_ALONE, NCCL] if has_nccl else []) + [GLOO, SYMMETRIC]
-    have_figures = [measure_peer(peer, version, sys.argv[1]) for peer in peers]
     # Who names an NCCL asks for its figures.
-    return 0 if all(have_figures) and (has_nccl or not os.environ.get("NCCL_LIBRARY")) else 1
+    statuses = [0 if has_nccl or not os.environ.get("NCCL_LIBRARY") else 1]
+    statuses += [measure_peer(peer, version, sys.argv[1], end) for peer in peers]
+    return 1 if 1 in statuses else max(statuses)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""bench/gpu/peers.py with a PyTorch and an NCCL that do nothing: what it measures, by which NCCL, and
-what it says of what it could not.
+"""bench/gpu/peers.py with a PyTorch and an NCCL that do nothing: what it measures, by which NCCL,
+and what it says of what it could not.
 
 usage: gpu_peers_test.py BUILD_TREE DRIVER [unittest arguments]
 """
@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
-from gpu_run import BUILD, ROOT  # noqa: E402
+from gpu_run import BUILD, DRIVER, ROOT, parts, run  # noqa: E402
 
 STUBS = os.path.join(BUILD, "tests", "tools", "stub_torch")
 PEERS = os.path.join(ROOT, "bench", "gpu", "peers.py")
@@ -36,7 +36,7 @@ class Peers(unittest.TestCase):
         """The run, and the ranks of each peer's figures."""
         full = {k: v for k, v in os.environ.items() if not k.startswith("NCCL_")}
         result = subprocess.run(
-            [sys.executable, PEERS, self.file], env=dict(full, **TORCH, **environment),
+            [sys.executable, PEERS, self.file, "100"], env=dict(full, **TORCH, **environment),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         figures = {}
         if os.path.exists(self.file):
@@ -48,8 +48,10 @@ class Peers(unittest.TestCase):
     def test_all_processes_take_the_nccl_that_is_named(self):
         result, figures = self.measure(NCCL_LIBRARY=NCCL)
         self.assertEqual(result.returncode, 0, result.stdout)
+        # What has come to no end before comes last.
         peers = ["NCCL", "torch NCCL", "torch gloo", "torch symm_mem"]
-        self.assertEqual(figures, dict.fromkeys(peers, {2, 4, 8}), result.stdout)
+        self.assertEqual(list(figures.items()), [(peer, {2, 4, 8}) for peer in peers],
+                         result.stdout)
 
     def test_an_old_nccl_is_no_peer(self):
         result, figures = self.measure(STUB_TORCH_FAILS="nccl")
@@ -68,6 +70,25 @@ class Peers(unittest.TestCase):
         result, _ = self.measure(NCCL_LIBRARY=old)
         self.assertEqual(result.returncode, 1, result.stdout)
         self.assertIn("NCCL 2.28.0 has no several ranks on a GPU", result.stdout)
+
+    def rehearse(self, **environment):
+        """Outcome and note of the part of the run, and the run's status."""
+        folder = self.place.name
+        result = run(folder, "--rehearse", "--programs", BUILD, "--call", "2", "--only", "peers",
+                     "--seconds", "8", DRIVER=DRIVER, REHEARSE_PEERS="yes", NCCL_LIBRARY=NCCL,
+                     **TORCH, **environment)
+        return *parts(folder, 2)["peers"], result.returncode
+
+    def test_what_comes_to_no_end_leaves_the_others_without_time(self):
+        outcome, note, status = self.rehearse(STUB_TORCH_HANGS="nccl")
+        self.assertEqual((outcome, status), ("no time", 75), note)
+        self.assertIn("no time for torch NCCL k=2; ", note)
+        self.assertIn("no time for torch symm_mem k=2; ", note)
+
+    def test_a_run_that_does_not_end_by_itself_had_no_time(self):
+        outcome, note, status = self.rehearse(STUB_TORCH_HANGS="gpu")
+        self.assertEqual((outcome, status), ("no time", 75), note)
+        self.assertIn("no time for: peers(cut)", note)
 
 
 if __name__ == "__main__":
