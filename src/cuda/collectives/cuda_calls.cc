@@ -333,14 +333,28 @@ bool CudaCalls::launches_are_over(const device::Device& device) const {
   });
 }
 
-// Peers that still run may write over what ended a wait: it is ended again until it is over.
+// Between processes a kernel that moves this rank's bytes may be a peer's, who then tells that it
+// is done: where it has not begun, or waits for others, as soon as it hears of the failure.
 void CudaCalls::release_streams(device::Device& device) {
   if (flags_ != nullptr) flags_->warn_peers();
   for (;;) {
-    if (flags_ != nullptr) flags_->abort();
-    if (team_ != nullptr) team_->abort();
+    end_waits();
     if (launches_are_over(device)) return;
-    if (!may_await_release()) return device.note_stuck();
+    if (may_await_release()) continue;
+    if (flags_ == nullptr || std::exchange(gives_up_launchers_, true)) return device.note_stuck();
+    release_limit_ = {};
+  }
+}
+
+// Peers that still run may write over what ended a wait: it is ended again until it is over.
+void CudaCalls::end_waits() {
+  if (team_ != nullptr) team_->abort();
+  if (flags_ == nullptr) return;
+  flags_->abort();
+  for (const Rank launcher : owners_) {
+    if (gives_up_launchers_ || communicator_.is_gone(world_rank(launcher))) {
+      flags_->give_up(launcher);
+    }
   }
 }
 

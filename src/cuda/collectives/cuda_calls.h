@@ -133,9 +133,9 @@ class CudaCalls final : public DeviceCalls {
   static void note_enqueued(StartedCall& call);
 
   /// After the communicator's failure: no kernel that has not begun moves anything, and streams of
-  /// this rank stop waiting for other processes. Returns when they are past all calls and all
-  /// launches are over, or after a moment, once for all calls, where work of the callers' holds
-  /// them up.
+  /// this rank stop waiting for other processes, but for kernels of those that are there. Returns
+  /// when they are past all calls and all launches are over; or after kReleaseLimit for peers'
+  /// kernels, and the same for work of the callers' that holds the streams up, once for all calls.
   void release_streams(device::Device& device);
   /// Sleeps for a moment; false, without, when kReleaseLimit has passed since the first of these,
   /// once for all calls.
@@ -161,6 +161,7 @@ class CudaCalls final : public DeviceCalls {
   static Result<CUstream> made_once(CUstream* stream, device::Device& device);
   static bool is_past(const device::Device& device, CUevent event);
   bool launches_are_over(const device::Device& device) const;
+  void end_waits();
   void forget_members(device::Device& device);
   void await_replays(device::Device& device);
 
@@ -186,6 +187,7 @@ class CudaCalls final : public DeviceCalls {
   CUevent between_streams_ = nullptr;
   std::vector<CUevent> free_ready_events_;  // of kThreads, the team's
   TimePoint release_limit_{};
+  bool gives_up_launchers_ = false;
   bool told_why_not_direct_ = false;
   Queue collectives_, messages_;
   std::deque<const FusedCall*> in_streams_;
