@@ -79,8 +79,9 @@ class CudaCalls final : public DeviceCalls {
   /// The same, or null before.
   const device::FlagPage* known_flags() const { return flags_.get(); }
   /// Of kProcesses: `stream`, which the next call is enqueued on, comes behind the latest call's.
-  /// CUDA has to see that where it is another one, or it may put streams in another order.
-  Status follow_call_before(CUstream stream);
+  /// CUDA has to see that where it is another one, or it may put streams in another order. False:
+  /// not yet; that stream is being captured, and what waits for it would become part of the graph.
+  Result<bool> follow_call_before(CUstream stream);
   /// Of kProcesses, made by the first captured call. From then on peers are watched.
   CapturedCalls& captured(device::Device& device);
   /// Of kThreads: what its ranks wait for each other by.
@@ -160,6 +161,7 @@ class CudaCalls final : public DeviceCalls {
   }
   static Result<CUstream> made_once(CUstream* stream, device::Device& device);
   static bool is_past(const device::Device& device, CUevent event);
+  static Result<bool> is_captured(const device::Device& device, CUstream stream);
   bool launches_are_over(const device::Device& device) const;
   void end_waits();
   void forget_members(device::Device& device);

@@ -396,6 +396,9 @@ Result<bool> FusedCall::connect() {
   std::vector<device::RankPart> parts;
   Result<bool> connected = connect_flags();
   if (connected && *connected && call_.calls->is_owner()) connected = reach_parts(&parts);
+  if (connected && *connected && call_.capture == 0) {
+    connected = call_.calls->follow_call_before(call_.stream);
+  }
   if (connected && !*connected) return false;
   state_ = State::kInStreams;
   if (connected) {
@@ -433,7 +436,6 @@ std::span<const device::PageTicket> FusedCall::offers(device::PageTicket Descrip
 }
 
 Status FusedCall::enqueue_call(device::FlagPage& flags, std::span<const device::RankPart> parts) {
-  UNISONO_TRY(call_.calls->follow_call_before(call_.stream));
   const Status enqueued = flags.enqueue(
       call_.stream, [&] { return launch_pieces(call_.stream, parts, flags.abort_word()); });
   sequence_ = flags.sequence();
