@@ -226,25 +226,30 @@ def graph_lines(rows):
 
 
 def peer_lines(peers, rows):
-    """How many times longer a peer takes, at the largest common size; and what it got wrong."""
+    """How many times longer a peer takes, at the largest common size, or how long where there is
+    none; and what it got wrong."""
     lines = []
-    for name in dict.fromkeys((p["peer"], p["collective"]) for p in peers if "us" in p):
-        ratios = {}
+    for name in dict.fromkeys((p["peer"], p["collective"]) for p in peers):
+        times, ratios = {}, {}
         for p in peers:
+            if (p["peer"], p["collective"]) != name or not p.get("right", True):
+                continue
             own = [
                 r["gpu_loop_us"] for r in rows
                 if r["collective"] == p["collective"] and r["type"] == p["type"]
                 and r["ranks"] == p["ranks"] and r["bytes"] == p["bytes"] and r["mode"] == "cold"
                 and r["ranks_as"] == p["ranks_as"]
             ]
-            if (p["peer"], p["collective"]) == name and p.get("right", True) and own:
+            times[p["bytes"], p["ranks"]] = p["us"]
+            if own:
                 ratios[p["bytes"], p["ranks"]] = p["us"] / min(own)
-        if not ratios:
+        if not times:
             continue
-        size = max(ratios)[0]
-        cells = "".join(f"{ratios[size, k]:8.1f}" if (size, k) in ratios else f"{'-':>8}"
+        figures = ratios or times
+        size = max(figures)[0]
+        cells = "".join(f"{figures[size, k]:8.1f}" if (size, k) in figures else f"{'-':>8}"
                         for k in RANKS)
-        what = f"{' '.join(name)} {name_of_size(size)}, times unisono"
+        what = f"{' '.join(name)} {name_of_size(size)}, {'times unisono' if ratios else 'us'}"
         lines.append(f"{what:<46}{cells}")
     wrong = [f"{p['peer']} {p['collective']} k={p['ranks']} {name_of_size(p['bytes'])}"
              for p in peers if not p.get("right", True)]

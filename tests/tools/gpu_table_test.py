@@ -252,10 +252,14 @@ class Table(unittest.TestCase):
         status, text = self.run_table(
             rows, files=[("peers.jsonl", "".join(json.dumps(p) + "\n" for p in peers))])
         self.assertRegex(text, r"torch gloo all_reduce 64M, times unisono +10\.0 +- +-")
+        # Measured alone.
+        for rows_here in ([], [row(1.0, size=16 * MIB, ranks_as="processes")]):
+            _, alone = self.run_table(rows_here, files=[("peers.jsonl", json.dumps(peers[0]))])
+            self.assertRegex(alone, r"torch gloo all_reduce 64M, us +1020\.0 +- +-")
         self.assertNotIn("wrong results", text)
         peers[0]["right"] = False
         status, text = self.run_table(rows, files=[("peers.jsonl", json.dumps(peers[0]) + "\n")])
-        self.assertNotIn("times unisono", text)
+        self.assertNotIn("torch gloo all_reduce 64M,", text)
         self.assertIn("peers with wrong results: torch gloo all_reduce k=2 64M\n", text)
 
     def test_every_row_can_be_printed(self):
