@@ -335,6 +335,18 @@ class Probe(unittest.TestCase):
         self.assertEqual(status, 0)
 
 
+class Graph(unittest.TestCase):
+    def test_a_rank_that_fails_leaves_nobody_waiting(self):
+        # Of the rank that begins the capture, and of one that joins it.
+        for call in ("cuStreamBeginCapture:1", "cuStreamWaitEvent:1"):
+            result = subprocess.run(
+                [os.path.join(BUILD, "bench", "gpu", "gpu_graph"), "3", "2", "4096"],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False,
+                env=dict(os.environ, UNISONO_CUDA_LIBRARY=DRIVER, FAKE_CUDA_FAIL=f"{call}=1"))
+            self.assertEqual(result.returncode, 1, result.stdout)
+            self.assertIn("CUDA_ERROR_INVALID_VALUE", result.stdout)
+
+
 class NoGpu(unittest.TestCase):
     def test_says_why_and_builds_nothing(self):
         with tempfile.TemporaryDirectory() as folder:
