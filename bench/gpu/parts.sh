@@ -184,12 +184,10 @@ describe_run() {
 }
 
 summarize() {
-  local outcome allowed=' (allowed: threads of their own do these)'
+  local outcome
   [ -z "$rehearsal" ] || echo "REHEARSAL on a double of the driver: all times are meaningless"
   awk -F'\t' '{ printf "%-12s %-7s %4s s  %s\n", $1, $2, $3,
     length($4) <= 300 ? $4 : substr($4, 1, 300) " ... see parts.tsv" }' "$raw/parts.tsv"
-  ! grep -q '"beside_waits","what":"failed"' "$raw/probe.jsonl" || allowed=''
-  sed -n 's/.*"what":"\([^"]*\)_us","value":"held up".*/held up: \1'"$allowed/p" "$raw/probe.jsonl"
   echo "no python3 here: bench/gpu/table.py raw-$call.tar.gz judges the goals elsewhere"
   for outcome in FAIL 'no time' missing; do
     # Its names, in one line.

@@ -289,19 +289,6 @@ def machine_lines(folder, probe, run):
     ]
 
 
-def held_up_lines(probe):
-    """What streams that wait hold up, by question."""
-    lines = []
-    for question in dict.fromkeys(p.get("question") for p in probe):
-        names = [p["what"].removesuffix("_us") for p in probe
-                 if p.get("question") == question and p.get("value") == "held up"]
-        has_failed = any(p.get("question") == question and p.get("what") == "failed" for p in probe)
-        allowed = "" if has_failed else " (allowed: threads of their own do these)"
-        if names:
-            lines.append(f"held up ({question}): " + ", ".join(names) + allowed)
-    return lines
-
-
 def floor_lines(lines):
     """The two ways to copy, and an empty kernel, over all programs of the run."""
     texts = []
@@ -356,7 +343,7 @@ def print_tables(folder, every_row):
     for name, outcome, seconds, note in parts:
         note = note if len(note) <= 160 else note[:160] + " ... see parts.tsv"
         print(f"{name:<12} {outcome:<7} {seconds:>4} s  {note}")
-    lines = held_up_lines(probe) + floor_lines(lines_of_timing)
+    lines = floor_lines(lines_of_timing)
     lines.append(f"{'time/T, worst of the sizes, cold':<46}"
                  + "".join(f"{f'k={k}':>8}" for k in RANKS) + f"{'goal':>8}")
     names_with = lambda wanted: [name for name, outcome, _, _ in parts if outcome == wanted]

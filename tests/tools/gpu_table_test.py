@@ -204,15 +204,6 @@ class Table(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertEqual(self.run_table(rows, parts=())[0], 1, "no part ran")
 
-    def test_what_streams_hold_up_is_told(self):
-        answers = [{"question": "beside_waits", "what": f"{name}_us", "value": value}
-                   for name, value in (("freeing_beside_16", "held up"), ("event_beside_16", 3.5),
-                                       ("freeing_beside_4", "held up"))]
-        probe = "".join(json.dumps(answer) + "\n" for answer in answers)
-        _, text = self.run_table([], files=[("probe.jsonl", probe)])
-        self.assertIn("held up (beside_waits): freeing_beside_16, freeing_beside_4 (allowed", text)
-        self.assertNotIn("event_beside", text)
-
     def test_the_driver_is_told_beside_its_cuda(self):
         answer = {"question": "attributes", "what": "driver_version", "value": 13000}
         _, text = self.run_table(
