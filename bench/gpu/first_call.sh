@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 
 first_call() {
-  run_part probe 150
+  run_part probe 75
   run_part kernels 90
   run_part brief 60
   run_part memcheck 45
@@ -15,9 +15,7 @@ first_call() {
 
 part_probe() {
   local file
-  attempt probe 50 "$probe" attributes descriptors legacy_handles > "$raw/probe.jsonl"
-  # What gates rest on.
-  attempt blocked_streams 75 "$probe" blocked_streams >> "$raw/probe.jsonl"
+  attempt probe 35 "$probe" attributes freed_handle > "$raw/probe.jsonl"
   # What calls of processes rest on.
   attempt memory_operations 35 "$probe" memory_operations >> "$raw/probe.jsonl"
   case $? in
@@ -153,11 +151,8 @@ part_graph() {
 
 # Streams that wait for other processes' streams, and few hardware queues for many streams.
 part_waits() {
-  local question name ranks sizes='-b 64K -e 1M -f 16'
+  local name ranks sizes='-b 64K -e 1M -f 16'
   [ -z "$rehearsal" ] || sizes='-b 4K -e 4K -I 2 -w 0'
-  for question in fork_and_join call_costs turns graphs beside_waits; do
-    attempt $question 100 "$probe" $question >> "$raw/probe.jsonl"
-  done
   for ranks in 2 8; do
     [ -n "$rehearsal" ] && [ $ranks = 8 ] && continue
     # shellcheck disable=SC2086

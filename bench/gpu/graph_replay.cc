@@ -52,6 +52,8 @@ class Capture {
     return graph;
   }
   void meet() { step_.arrive_and_wait(); }
+  /// Of a rank that has failed: the others wait for it no more.
+  void leave() { step_.arrive_and_drop(); }
 
  private:
   std::barrier<> step_;
@@ -135,8 +137,15 @@ int main(int argc, char** argv) {
     SpawnOptions options;
     options.devices = {0};
     options.timeout = std::chrono::seconds(30);
-    spawn(
-        ranks, [&](Communicator& c) { gpu_probe::run_rank(c, capture, replays, bytes); }, options);
+    const auto body = [&](Communicator& communicator) {
+      try {
+        gpu_probe::run_rank(communicator, capture, replays, bytes);
+      } catch (...) {
+        capture.leave();
+        throw;
+      }
+    };
+    spawn(ranks, body, options);
   } catch (const std::exception& error) {
     fmt::print(stderr, "gpu_graph: {}\n", error.what());
     return 1;

@@ -48,8 +48,8 @@ run_part() {
 tried=0 failed='' untried='' left_out=''
 
 # attempt NAME LIMIT COMMAND ...: one program, which may not take all of the part's time. One that
-# reaches its own limit has failed; one that the part's end cuts short has not. LIMIT_DIVISOR is the
-# tests' own, who do not wait so long.
+# reaches its own limit has failed; one that the part's end cuts short, or that says so by status 75,
+# has not. LIMIT_DIVISOR is the tests' own, who do not wait so long.
 attempt() {
   local name=$1 limit=$(($2 / ${LIMIT_DIVISOR:-1})) rest=$((deadline - $(date +%s))) status cut=''
   shift 2
@@ -62,7 +62,8 @@ attempt() {
   # In the part's process group, which ends with the part.
   timeout --foreground -k 3 "$limit" "$@"
   status=$?
-  if [ -n "$cut" ] && { [ $status = 124 ] || [ $status = 137 ]; }; then
+  [ -z "$cut" ] || case $status in 124|137) status=75 ;; esac
+  if [ $status = 75 ]; then
     untried="$untried $name(cut)"
     return 75
   fi
@@ -183,12 +184,10 @@ describe_run() {
 }
 
 summarize() {
-  local outcome allowed=' (allowed: threads of their own do these)'
+  local outcome
   [ -z "$rehearsal" ] || echo "REHEARSAL on a double of the driver: all times are meaningless"
   awk -F'\t' '{ printf "%-12s %-7s %4s s  %s\n", $1, $2, $3,
     length($4) <= 300 ? $4 : substr($4, 1, 300) " ... see parts.tsv" }' "$raw/parts.tsv"
-  ! grep -q '"beside_waits","what":"failed"' "$raw/probe.jsonl" || allowed=''
-  sed -n 's/.*"what":"\([^"]*\)_us","value":"held up".*/held up: \1'"$allowed/p" "$raw/probe.jsonl"
   echo "no python3 here: bench/gpu/table.py raw-$call.tar.gz judges the goals elsewhere"
   for outcome in FAIL 'no time' missing; do
     # Its names, in one line.

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""What others offer for ranks that share one GPU: PyTorch's symmetric memory, Gloo and, from version
-2.30 on, NCCL, by PyTorch between processes and by its own interface in one process. Appends JSON
+"""What others offer for ranks that share one GPU: from version 2.30 on NCCL, by its own interface in
+one process and by PyTorch between processes, and PyTorch's Gloo and symmetric memory. Appends JSON
 lines to the file that is named; run.sh starts it.
 
-usage: peers.py FILE
+usage: peers.py FILE SECONDS
 
 NCCL_LIBRARY=file takes another NCCL than the one that PyTorch brings.
+Status 1: of one of them there is no figure. 75: none of that, and after so many seconds some had no
+turn. 77: PyTorch sees no GPU.
 """
 import ctypes
 import json
@@ -22,6 +24,12 @@ SECONDS_OF_A_POINT = 0.2
 SECONDS_OF_A_JOB = 30
 GLOO, SYMMETRIC, NCCL, NCCL_ALONE = "torch gloo", "torch symm_mem", "torch NCCL", "NCCL"
 NCCL_FLOAT32, NCCL_SUM = 7, 0  # ncclDataType_t, ncclRedOp_t
+NCCL_OF_SEVERAL_RANKS = (2, 30)
+
+# Torch takes the NCCL that is there already. A child runs this module first, and then imports torch
+# to read what it is to call.
+if os.environ.get("NCCL_LIBRARY"):
+    ctypes.CDLL(os.environ["NCCL_LIBRARY"], mode=ctypes.RTLD_GLOBAL)
 
 
 def note(text):
@@ -50,12 +58,6 @@ def time_calls(torch, barrier, call):
     return (time.perf_counter() - start) / loops * 1e6
 
 
-def load_nccl():
-    """Before torch, which then takes the one that is there."""
-    if os.environ.get("NCCL_LIBRARY"):
-        ctypes.CDLL(os.environ["NCCL_LIBRARY"], mode=ctypes.RTLD_GLOBAL)
-
-
 def nccl_version():
     """(major, minor, patch) of the NCCL that is loaded: torch tells the one it was compiled with."""
     number = ctypes.c_int()
@@ -66,12 +68,23 @@ def nccl_version():
     return number.value // 10000, number.value // 100 % 100, number.value % 100
 
 
+def text_of(version):
+    return ".".join(map(str, version))
+
+
+def check_nccl(version):
+    """Another one than the parent's must not pass for it."""
+    if nccl_version() != version:
+        raise RuntimeError(f"NCCL {text_of(nccl_version())} is loaded, and not {text_of(version)}")
+
+
 def allow_one_gpu():
-    """Before torch is asked for the first collective."""
+    """For the processes that are started, before they import torch."""
     os.environ["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"
     os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
     os.environ.setdefault("NCCL_MAX_CTAS", "16")
-    load_nccl()
+    # A multicast object takes each GPU once.
+    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 
 
 def append_row(file, peer, ranks, ranks_as, size, us, right):
@@ -96,7 +109,7 @@ def make_call(torch, dist, peer, count):
     return lambda: dist.all_reduce(data), data
 
 
-def run_rank(rank, ranks, peer, store, file):
+def run_rank(rank, ranks, peer, version, store, file):
     start = time.perf_counter()
 
     def tell(what):
@@ -104,10 +117,10 @@ def run_rank(rank, ranks, peer, store, file):
         if rank == 0:
             print(f"{peer} k={ranks}: {time.perf_counter() - start:.1f} s: {what}", flush=True)
 
-    allow_one_gpu()
     import torch
     import torch.distributed as dist
 
+    check_nccl(version)
     torch.cuda.set_device(0)
     tell("torch is there")
     backend = "nccl" if peer == NCCL else "gloo"
@@ -164,10 +177,10 @@ class NcclOfOneProcess:
         self.check(self.library.ncclGroupEnd())
 
 
-def run_one_process(_, ranks, file):
-    allow_one_gpu()
+def run_one_process(_, ranks, version, file):
     import torch
 
+    check_nccl(version)
     torch.cuda.set_device(0)
     nccl = NcclOfOneProcess(torch, ranks)
     print(f"{NCCL_ALONE} k={ranks}: the communicator is there", flush=True)
@@ -182,53 +195,65 @@ def run_one_process(_, ranks, file):
     # What a communicator holds goes with the process.
 
 
-def run_peer(torch, peer, ranks, file, limit):
+def run_peer(peer, ranks, version, file, limit):
     import torch.multiprocessing as processes
 
     with tempfile.TemporaryDirectory() as folder:
         if peer == NCCL_ALONE:
-            job = processes.spawn(run_one_process, args=(ranks, file), nprocs=1, join=False)
+            job = processes.spawn(run_one_process, args=(ranks, version, file), nprocs=1,
+                                  join=False)
         else:
             job = processes.spawn(
-                run_rank, args=(ranks, peer, os.path.join(folder, "store"), file), nprocs=ranks,
-                join=False)
+                run_rank, args=(ranks, peer, version, os.path.join(folder, "store"), file),
+                nprocs=ranks, join=False)
         end = time.monotonic() + limit
         try:
-            while not job.join(timeout=1):
+            while not job.join(timeout=min(limit, 1)):
                 if time.monotonic() > end:
-                    raise TimeoutError(f"no end within {limit} s")
+                    raise TimeoutError(f"no end within {limit:.0f} s")
         finally:
             for process in job.processes:
                 if process.is_alive():
                     process.kill()
 
 
+def measure_peer(peer, version, file, end):
+    """The status that it makes: 1 without a figure, 75 where the time was over."""
+    for ranks in RANKS:
+        limit = min(SECONDS_OF_A_JOB, end - time.monotonic())
+        try:
+            if limit <= 0:
+                raise TimeoutError("its turn did not come")
+            run_peer(peer, ranks, version, file, limit)
+        except Exception as error:  # whatever a peer does, the others are measured
+            traceback.print_exc()
+            if isinstance(error, TimeoutError) and time.monotonic() >= end:
+                note(f"no time for {peer} k={ranks}")
+                return 75
+            note(f"{peer} k={ranks}: {type(error).__name__}")
+            return 1 if ranks == RANKS[0] else 0
+    return 0
+
+
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
-    load_nccl()
+    end = time.monotonic() + float(sys.argv[2])
+    allow_one_gpu()
     import torch
 
     if not torch.cuda.is_available():
         note("torch sees no GPU")
         return 77
-    peers = [SYMMETRIC, GLOO]
     version = nccl_version()
-    if version >= (2, 30):
-        peers = [SYMMETRIC, NCCL_ALONE, NCCL, GLOO]
-    else:
-        note(f"NCCL {'.'.join(map(str, version))} has no several ranks on a GPU")
-    measured = 0
-    for peer in peers:
-        for ranks in RANKS:
-            try:
-                run_peer(torch, peer, ranks, sys.argv[1], SECONDS_OF_A_JOB)
-                measured += 1
-            except Exception as error:  # whatever a peer does, the others are measured
-                traceback.print_exc()
-                note(f"{peer} k={ranks}: {type(error).__name__}")
-                break
-    return 0 if measured else 77
+    has_nccl = version >= NCCL_OF_SEVERAL_RANKS
+    if not has_nccl:
+        note(f"NCCL {text_of(version)} has no several ranks on a GPU")
+    peers = ([NCCL_ALONE, NCCL] if has_nccl else []) + [GLOO, SYMMETRIC]
+    # Who names an NCCL asks for its figures.
+    statuses = [0 if has_nccl or not os.environ.get("NCCL_LIBRARY") else 1]
+    statuses += [measure_peer(peer, version, sys.argv[1], end) for peer in peers]
+    return 1 if 1 in statuses else max(statuses)
 
 
 if __name__ == "__main__":

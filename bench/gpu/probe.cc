@@ -27,28 +27,21 @@ namespace {
 struct Question {
   const char* name;
   void (*ask)();
-  unsigned seconds_max = 30;  // a stream that waits for ever is an answer too
 };
 
 constexpr std::array kQuestions{
     Question{"attributes", ask_attributes},
-    Question{"descriptors", ask_descriptors},
-    Question{"legacy_handles", ask_legacy_handles},
     Question{"memory_operations", ask_memory_operations},
-    Question{"fork_and_join", ask_fork_and_join},
-    Question{"call_costs", ask_call_costs},
-    Question{"turns", ask_turns},
-    Question{"graphs", ask_graphs},
-    Question{"blocked_streams", ask_blocked_streams, 70},
-    Question{"beside_waits", ask_beside_waits, 95},
+    Question{"freed_handle", ask_freed_handle},
 };
+constexpr unsigned kSecondsMax = 30;  // a stream that waits for ever is an answer too
 
 /// In a child: what breaks one question's context leaves the others alone.
 bool run_question(const Question& question) {
   std::fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
-    alarm(question.seconds_max);
+    alarm(kSecondsMax);
     set_question(question.name);
     int status = 0;
     try {
@@ -65,7 +58,7 @@ bool run_question(const Question& question) {
   if (WIFSIGNALED(status)) {
     set_question(question.name);
     answer("failed", WTERMSIG(status) == SIGALRM
-                         ? fmt::format("no answer within {} s", question.seconds_max)
+                         ? fmt::format("no answer within {} s", kSecondsMax)
                          : fmt::format("ended by signal {}", WTERMSIG(status)));
   }
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;

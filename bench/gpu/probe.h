@@ -39,7 +39,6 @@ class Gpu {
   CUcontext context() const { return context_; }
   CUstream stream() const { return stream_; }
   void must(CUresult result, const char* what) const;
-  int attribute(CUdevice_attribute attribute) const;
   /// Of a function that the library's table does not have; throws where the driver lacks it.
   template <typename Function>
   Function find(const char* name) const {
@@ -90,22 +89,15 @@ void end_with(pid_t parent);
 /// child fails.
 void run_two(const std::function<void(int socket)>& first,
              const std::function<void(int socket)>& second);
-/// Whole messages over that socket. `fd` travels along where it is not negative.
-void send_bytes(int socket, const void* data, std::size_t bytes, int fd = -1);
-int receive_bytes(int socket, void* data, std::size_t bytes);
+/// Whole messages over that socket.
+void send_bytes(int socket, const void* data, std::size_t bytes);
+void receive_bytes(int socket, void* data, std::size_t bytes);
 
 double now_us();
 
 // The questions.
 void ask_attributes();
-void ask_descriptors();
-void ask_legacy_handles();
 void ask_memory_operations();
-void ask_fork_and_join();
-void ask_turns();
-void ask_call_costs();
-void ask_graphs();
-void ask_blocked_streams();
-void ask_beside_waits();
+void ask_freed_handle();
 
 }  // namespace unisono::gpu_probe

@@ -45,12 +45,6 @@ void Gpu::must(CUresult result, const char* what) const {
   throw std::runtime_error(api_->check(result, what).message());
 }
 
-int Gpu::attribute(CUdevice_attribute attribute) const {
-  int value = 0;
-  must(api_->DeviceGetAttribute(&value, attribute, device_), "asking for an attribute");
-  return value;
-}
-
 CUstream Gpu::make_stream() const {
   CUstream stream = nullptr;
   must(api_->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), "making a stream");
@@ -161,42 +155,16 @@ void run_two(const std::function<void(int)>& first, const std::function<void(int
   if (status != 0) throw std::runtime_error("the second process failed");
 }
 
-void send_bytes(int socket, const void* data, std::size_t bytes, int fd) {
-  iovec part{const_cast<void*>(data), bytes};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (fd >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  }
-  if (sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(bytes)) {
-    throw std::runtime_error(fmt::format("sendmsg: {}", std::strerror(errno)));
+void send_bytes(int socket, const void* data, std::size_t bytes) {
+  if (send(socket, data, bytes, MSG_NOSIGNAL) != static_cast<ssize_t>(bytes)) {
+    throw std::runtime_error(fmt::format("send: {}", std::strerror(errno)));
   }
 }
 
-int receive_bytes(int socket, void* data, std::size_t bytes) {
-  iovec part{data, bytes};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(bytes)) {
+void receive_bytes(int socket, void* data, std::size_t bytes) {
+  if (recv(socket, data, bytes, 0) != static_cast<ssize_t>(bytes)) {
     throw std::runtime_error("the other process left");
   }
-  int fd = -1;
-  if (const cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr) {
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  }
-  return fd;
 }
 
 double now_us() {

@@ -64,9 +64,11 @@ part_train() {
 
 part_peers() {
   local python
-  [ -z "$rehearsal" ] || { echo "peers have no double" >&3; return 77; }
+  [ -z "$rehearsal" ] || [ -n "${REHEARSE_PEERS:-}" ] ||
+    { echo "peers have no double" >&3; return 77; }
   python=$(find_torch_python) || { echo "no torch here" >&3; return 77; }
-  attempt peers $((deadline - $(date +%s))) "$python" "$here/peers.py" "$raw/peers.jsonl" 3>&3
+  # It ends by itself before the part does, whose end else would cut it short.
+  attempt peers 3600 "$python" "$here/peers.py" "$raw/peers.jsonl" $((deadline - $(date +%s) - 3))
   conclude "run of peers.py"
 }
 

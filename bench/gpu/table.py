@@ -226,25 +226,30 @@ def graph_lines(rows):
 
 
 def peer_lines(peers, rows):
-    """How many times longer a peer takes, at the largest common size; and what it got wrong."""
+    """How many times longer a peer takes, at the largest common size, or how long where there is
+    none; and what it got wrong."""
     lines = []
-    for name in dict.fromkeys((p["peer"], p["collective"]) for p in peers if "us" in p):
-        ratios = {}
+    for name in dict.fromkeys((p["peer"], p["collective"]) for p in peers):
+        times, ratios = {}, {}
         for p in peers:
+            if (p["peer"], p["collective"]) != name or not p.get("right", True):
+                continue
             own = [
                 r["gpu_loop_us"] for r in rows
                 if r["collective"] == p["collective"] and r["type"] == p["type"]
                 and r["ranks"] == p["ranks"] and r["bytes"] == p["bytes"] and r["mode"] == "cold"
                 and r["ranks_as"] == p["ranks_as"]
             ]
-            if (p["peer"], p["collective"]) == name and p.get("right", True) and own:
+            times[p["bytes"], p["ranks"]] = p["us"]
+            if own:
                 ratios[p["bytes"], p["ranks"]] = p["us"] / min(own)
-        if not ratios:
+        if not times:
             continue
-        size = max(ratios)[0]
-        cells = "".join(f"{ratios[size, k]:8.1f}" if (size, k) in ratios else f"{'-':>8}"
+        figures = ratios or times
+        size = max(figures)[0]
+        cells = "".join(f"{figures[size, k]:8.1f}" if (size, k) in figures else f"{'-':>8}"
                         for k in RANKS)
-        what = f"{' '.join(name)} {name_of_size(size)}, times unisono"
+        what = f"{' '.join(name)} {name_of_size(size)}, {'times unisono' if ratios else 'us'}"
         lines.append(f"{what:<46}{cells}")
     wrong = [f"{p['peer']} {p['collective']} k={p['ranks']} {name_of_size(p['bytes'])}"
              for p in peers if not p.get("right", True)]
@@ -282,19 +287,6 @@ def machine_lines(folder, probe, run):
         f"GPU: {found.get('name')}, CUDA {version // 1000}.{version % 1000 // 10}"
         f"{driver_of(folder)}, MPS {'on' if found.get('mps_enabled') == 1 else 'off'}"
     ]
-
-
-def held_up_lines(probe):
-    """What streams that wait hold up, by question."""
-    lines = []
-    for question in dict.fromkeys(p.get("question") for p in probe):
-        names = [p["what"].removesuffix("_us") for p in probe
-                 if p.get("question") == question and p.get("value") == "held up"]
-        has_failed = any(p.get("question") == question and p.get("what") == "failed" for p in probe)
-        allowed = "" if has_failed else " (allowed: threads of their own do these)"
-        if names:
-            lines.append(f"held up ({question}): " + ", ".join(names) + allowed)
-    return lines
 
 
 def floor_lines(lines):
@@ -351,7 +343,7 @@ def print_tables(folder, every_row):
     for name, outcome, seconds, note in parts:
         note = note if len(note) <= 160 else note[:160] + " ... see parts.tsv"
         print(f"{name:<12} {outcome:<7} {seconds:>4} s  {note}")
-    lines = held_up_lines(probe) + floor_lines(lines_of_timing)
+    lines = floor_lines(lines_of_timing)
     lines.append(f"{'time/T, worst of the sizes, cold':<46}"
                  + "".join(f"{f'k={k}':>8}" for k in RANKS) + f"{'goal':>8}")
     names_with = lambda wanted: [name for name, outcome, _, _ in parts if outcome == wanted]

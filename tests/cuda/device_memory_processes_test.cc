@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "cuda/driver/driver_section.h"
 #include "tests/cuda/memory_fixture.h"
 #include "tests/cuda/memory_owner.h"
 #include "tests/support/log_guard.h"
@@ -33,8 +34,13 @@ class DeviceMemoryProcesses : public ::testing::Test {
   void expect_shared(MemoryOwner& owner, void* there, std::size_t bytes) {
     const auto ticket = owner.ticket_of(there, bytes);
     ASSERT_TRUE(ticket) << ticket.error().message();
-    const auto here = memory_->open(*ticket, kOwner, bytes);
+    auto here = memory_->open(*ticket, kOwner, bytes);
     ASSERT_TRUE(here) << here.error().message();
+    if (*here == nullptr) {
+      memory_->side_work().finish();
+      here = memory_->open(*ticket, kOwner, bytes);
+    }
+    ASSERT_TRUE(here && *here != nullptr) << here.status().message();
     ASSERT_TRUE(owner.fill(there, bytes, ++value_));
     EXPECT_EQ(common_byte(*memory_, *here, bytes), value_);
     fill(*memory_, *here, bytes, ++value_);
@@ -44,6 +50,31 @@ class DeviceMemoryProcesses : public ::testing::Test {
   LogGuard log_;
   std::unique_ptr<cuda::DeviceMemory> memory_ = open_device();
   std::uint8_t value_ = 0;
+};
+
+// A stream of this process stands still meanwhile.
+class BusyDevice {
+ public:
+  explicit BusyDevice(const cuda::DeviceMemory& memory) : context_(memory.context()) {
+    const cuda::DriverSection section(*driver(), context_);
+    EXPECT_EQ(driver()->StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0),
+              CUDA_SUCCESS);
+    EXPECT_EQ(driver()->EventCreate(&event_, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    fake()->hold_stream(stream_);
+    EXPECT_EQ(driver()->EventRecord(event_, stream_), CUDA_SUCCESS);
+  }
+  ~BusyDevice() {
+    const cuda::DriverSection section(*driver(), context_);
+    fake()->release_stream(stream_);
+    EXPECT_EQ(driver()->StreamDestroy(stream_), CUDA_SUCCESS);
+    EXPECT_EQ(driver()->EventDestroy(event_), CUDA_SUCCESS);
+  }
+  BusyDevice(const BusyDevice&) = delete;
+
+ private:
+  CUcontext context_;
+  CUstream stream_ = nullptr;
+  CUevent event_ = nullptr;
 };
 
 TEST_F(DeviceMemoryProcesses, ShareAWindow) {
@@ -187,6 +218,30 @@ TEST_F(DeviceMemoryProcesses, NoticeAnAddressThatWasFreedAndTakenAgain) {
   EXPECT_NE(owner.ticket_of(second, kMiB)->allocation_id, before->allocation_id);
   memory_->side_work().finish();
   EXPECT_EQ(fake()->counts().imports, 1u);
+}
+
+// The driver closes a handle when no stream of the process runs any more.
+TEST_F(DeviceMemoryProcesses, OpenNothingWhereAnotherHandleIsBeingClosed) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  MemoryOwner owner({"FAKE_CUDA_ADDRESSES=reuse"});
+  void* const first = *owner.cuda_malloc(kMiB);
+  expect_shared(owner, first, kMiB);
+  ASSERT_TRUE(owner.cuda_free(first));
+  void* const second = *owner.cuda_malloc(kMiB);
+  ASSERT_EQ(second, first) << "the driver does not reuse addresses";
+  const auto ticket = owner.ticket_of(second, kMiB);
+  const auto elsewhere = owner.ticket_of(*owner.cuda_malloc(kMiB), kMiB);
+  {
+    const BusyDevice busy(*memory_);
+    for (int look = 0; look < 10; ++look) {
+      const auto here = memory_->open(*ticket, kOwner, kMiB);
+      ASSERT_TRUE(here) << here.error().message();
+      EXPECT_EQ(*here, nullptr);
+      EXPECT_NE(*memory_->open(*elsewhere, kOwner, kMiB), nullptr);
+    }
+  }
+  expect_shared(owner, second, kMiB);
+  EXPECT_EQ(fake()->counts().imports, 2u);
 }
 
 TEST_F(DeviceMemoryProcesses, RefuseForeignMemoryThatWasMappedAnew) {

@@ -124,10 +124,9 @@ TEST_F(EngineLock, IsNotHeldWhileMemoryOfPeersIsUnmapped) {
         require(memory == before, "other addresses");
       }
       const std::uint64_t closed = fake()->calls("cuIpcCloseMemHandle");
-      go_on_beside_gate(comm, user, [&] {
-        sum(comm, reinterpret_cast<float*>(memory), other.get());
-        comm.barrier({.timeout = kDeadline});
-      });
+      // It is mapped when the gate has been opened.
+      go_on_beside_gate(comm, user,
+                        [&] { sum(comm, reinterpret_cast<float*>(memory), other.get()); });
       if (comm.rank() == 0) await_call_of("cuIpcCloseMemHandle", closed);
       require(driver()->StreamSynchronize(other.get()) == CUDA_SUCCESS, "no second sum");
       comm.barrier({.timeout = kDeadline});

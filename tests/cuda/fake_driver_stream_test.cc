@@ -42,6 +42,12 @@ TEST(FakeStream, WaitsForAnEventOfAnother) {
   EXPECT_EQ(driver()->EventQuery(event), CUDA_SUCCESS);
 }
 
+CUresult get_priority(CUstream stream, int* priority) {
+  static const auto get =
+      reinterpret_cast<decltype(&cuStreamGetPriority)>(driver_function("cuStreamGetPriority"));
+  return get(stream, priority);
+}
+
 TEST(FakeStream, HasThePriorityThatItWasGivenWithinTheRange) {
   Gpu gpu;
   CUstream urgent = nullptr;
@@ -49,12 +55,12 @@ TEST(FakeStream, HasThePriorityThatItWasGivenWithinTheRange) {
                                                cuda::kHighestStreamPriority),
             CUDA_SUCCESS);
   int priority = 1;
-  EXPECT_EQ(driver()->StreamGetPriority(urgent, &priority), CUDA_SUCCESS);
+  EXPECT_EQ(get_priority(urgent, &priority), CUDA_SUCCESS);
   EXPECT_EQ(priority, -5);
-  EXPECT_EQ(driver()->StreamGetPriority(gpu.stream(), &priority), CUDA_SUCCESS);
+  EXPECT_EQ(get_priority(gpu.stream(), &priority), CUDA_SUCCESS);
   EXPECT_EQ(priority, 0);
   EXPECT_EQ(driver()->StreamDestroy(urgent), CUDA_SUCCESS);
-  EXPECT_NE(driver()->StreamGetPriority(urgent, &priority), CUDA_SUCCESS);
+  EXPECT_NE(get_priority(urgent, &priority), CUDA_SUCCESS);
 }
 
 TEST(FakeStream, WaitsForTheRecordThatTheEventHadAtTheCall) {
@@ -312,7 +318,7 @@ TEST(FakeStream, TellsItsFlags) {
 
 int priority_of(CUstream stream) {
   int priority = 9;
-  EXPECT_EQ(driver()->StreamGetPriority(stream, &priority), CUDA_SUCCESS);
+  EXPECT_EQ(get_priority(stream, &priority), CUDA_SUCCESS);
   return priority;
 }
 

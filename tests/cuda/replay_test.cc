@@ -4,7 +4,9 @@
 // ranks before this process has touched a driver; a rank complains by throwing.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "tests/cuda/device_graph.h"
 #include "tests/cuda/device_user.h"
@@ -304,6 +306,33 @@ TEST(DeviceReplays, AndPlainCallsComeInTurn) {
     }
     user.finish();
     chain.expect_links(200);
+  });
+}
+
+// The stream of the call before is being captured: an event there would take the call along.
+TEST_F(DeviceReplaysOfTheFake, HaveNoPlainCallThatCameMeanwhileInAnotherStream) {
+  run_processes(2, [](Communicator& comm) {
+    DeviceUser user;
+    SecondStream other;
+    Chain one(comm, user), two(comm, user);
+    HeldStream held(user.stream());
+    one.enqueue(user.stream());
+    const DeviceGraph graph(user.stream(), [&] {
+      std::atomic<bool> is_enqueued = false;
+      std::thread let_go([&, before = fake()->calls("cuStreamIsCapturing")] {
+        while (!is_enqueued && fake()->calls("cuStreamIsCapturing") < before + 10) {
+          std::this_thread::yield();
+        }
+        held.let_go();
+      });
+      two.enqueue(other.get());
+      is_enqueued = true;
+      let_go.join();
+    });
+    other.finish();
+    user.finish();
+    one.expect_links(1);
+    two.expect_links(1);
   });
 }
 

@@ -204,15 +204,6 @@ class Table(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertEqual(self.run_table(rows, parts=())[0], 1, "no part ran")
 
-    def test_what_streams_hold_up_is_told(self):
-        answers = [{"question": "beside_waits", "what": f"{name}_us", "value": value}
-                   for name, value in (("freeing_beside_16", "held up"), ("event_beside_16", 3.5),
-                                       ("freeing_beside_4", "held up"))]
-        probe = "".join(json.dumps(answer) + "\n" for answer in answers)
-        _, text = self.run_table([], files=[("probe.jsonl", probe)])
-        self.assertIn("held up (beside_waits): freeing_beside_16, freeing_beside_4 (allowed", text)
-        self.assertNotIn("event_beside", text)
-
     def test_the_driver_is_told_beside_its_cuda(self):
         answer = {"question": "attributes", "what": "driver_version", "value": 13000}
         _, text = self.run_table(
@@ -252,10 +243,14 @@ class Table(unittest.TestCase):
         status, text = self.run_table(
             rows, files=[("peers.jsonl", "".join(json.dumps(p) + "\n" for p in peers))])
         self.assertRegex(text, r"torch gloo all_reduce 64M, times unisono +10\.0 +- +-")
+        # Measured alone.
+        for rows_here in ([], [row(1.0, size=16 * MIB, ranks_as="processes")]):
+            _, alone = self.run_table(rows_here, files=[("peers.jsonl", json.dumps(peers[0]))])
+            self.assertRegex(alone, r"torch gloo all_reduce 64M, us +1020\.0 +- +-")
         self.assertNotIn("wrong results", text)
         peers[0]["right"] = False
         status, text = self.run_table(rows, files=[("peers.jsonl", json.dumps(peers[0]) + "\n")])
-        self.assertNotIn("times unisono", text)
+        self.assertNotIn("torch gloo all_reduce 64M,", text)
         self.assertIn("peers with wrong results: torch gloo all_reduce k=2 64M\n", text)
 
     def test_every_row_can_be_printed(self):

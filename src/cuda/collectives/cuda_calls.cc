@@ -230,16 +230,30 @@ Result<device::FlagPage*> CudaCalls::flags(device::Device& device) {
   return flags_.get();
 }
 
-Status CudaCalls::follow_call_before(CUstream stream) {
-  const CUstream before = std::exchange(latest_stream_, stream);
-  if (before == stream || flags_->is_past(flags_->sequence())) return Status();
-  const device::Device& device = *rank_device_.device();
-  if (between_streams_ == nullptr) {
-    UNISONO_ASSIGN(between_streams_, rank_device_.device()->take_event());
+Result<bool> CudaCalls::follow_call_before(CUstream stream) {
+  if (latest_stream_ != stream && !flags_->is_past(flags_->sequence())) {
+    const device::Device& device = *rank_device_.device();
+    UNISONO_ASSIGN(const bool in_graph, is_captured(device, latest_stream_));
+    if (in_graph) return false;
+    if (between_streams_ == nullptr) {
+      UNISONO_ASSIGN(between_streams_, rank_device_.device()->take_event());
+    }
+    const cuda::CudaApi& api = device.api();
+    const std::string what = "ordering streams on " + device.name();
+    UNISONO_TRY(api.check(api.EventRecord(between_streams_, latest_stream_), what));
+    UNISONO_TRY(api.check(api.StreamWaitEvent(stream, between_streams_, 0), what));
   }
-  const std::string what = "ordering streams on " + device.name();
-  UNISONO_TRY(device.api().check(device.api().EventRecord(between_streams_, before), what));
-  return device.api().check(device.api().StreamWaitEvent(stream, between_streams_, 0), what);
+  latest_stream_ = stream;
+  return true;
+}
+
+// An event in the default stream would end the captures of others that it waits for.
+Result<bool> CudaCalls::is_captured(const device::Device& device, CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult looked = device.api().StreamIsCapturing(stream, &status);
+  if (looked == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
+  UNISONO_TRY(device.api().check(looked, "looking at the stream on " + device.name()));
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 CapturedCalls& CudaCalls::captured(device::Device& device) {
@@ -333,14 +347,28 @@ bool CudaCalls::launches_are_over(const device::Device& device) const {
   });
 }
 
-// Peers that still run may write over what ended a wait: it is ended again until it is over.
+// Between processes a kernel that moves this rank's bytes may be a peer's, who then tells that it
+// is done: where it has not begun, or waits for others, as soon as it hears of the failure.
 void CudaCalls::release_streams(device::Device& device) {
   if (flags_ != nullptr) flags_->warn_peers();
   for (;;) {
-    if (flags_ != nullptr) flags_->abort();
-    if (team_ != nullptr) team_->abort();
+    end_waits();
     if (launches_are_over(device)) return;
-    if (!may_await_release()) return device.note_stuck();
+    if (may_await_release()) continue;
+    if (flags_ == nullptr || std::exchange(gives_up_launchers_, true)) return device.note_stuck();
+    release_limit_ = {};
+  }
+}
+
+// Peers that still run may write over what ended a wait: it is ended again until it is over.
+void CudaCalls::end_waits() {
+  if (team_ != nullptr) team_->abort();
+  if (flags_ == nullptr) return;
+  flags_->abort();
+  for (const Rank launcher : owners_) {
+    if (gives_up_launchers_ || communicator_.is_gone(world_rank(launcher))) {
+      flags_->give_up(launcher);
+    }
   }
 }
 

@@ -79,8 +79,9 @@ class CudaCalls final : public DeviceCalls {
   /// The same, or null before.
   const device::FlagPage* known_flags() const { return flags_.get(); }
   /// Of kProcesses: `stream`, which the next call is enqueued on, comes behind the latest call's.
-  /// CUDA has to see that where it is another one, or it may put streams in another order.
-  Status follow_call_before(CUstream stream);
+  /// CUDA has to see that where it is another one, or it may put streams in another order. False:
+  /// not yet; that stream is being captured, and what waits for it would become part of the graph.
+  Result<bool> follow_call_before(CUstream stream);
   /// Of kProcesses, made by the first captured call. From then on peers are watched.
   CapturedCalls& captured(device::Device& device);
   /// Of kThreads: what its ranks wait for each other by.
@@ -133,9 +134,9 @@ class CudaCalls final : public DeviceCalls {
   static void note_enqueued(StartedCall& call);
 
   /// After the communicator's failure: no kernel that has not begun moves anything, and streams of
-  /// this rank stop waiting for other processes. Returns when they are past all calls and all
-  /// launches are over, or after a moment, once for all calls, where work of the callers' holds
-  /// them up.
+  /// this rank stop waiting for other processes, but for kernels of those that are there. Returns
+  /// when they are past all calls and all launches are over; or after kReleaseLimit for peers'
+  /// kernels, and the same for work of the callers' that holds the streams up, once for all calls.
   void release_streams(device::Device& device);
   /// Sleeps for a moment; false, without, when kReleaseLimit has passed since the first of these,
   /// once for all calls.
@@ -160,7 +161,9 @@ class CudaCalls final : public DeviceCalls {
   }
   static Result<CUstream> made_once(CUstream* stream, device::Device& device);
   static bool is_past(const device::Device& device, CUevent event);
+  static Result<bool> is_captured(const device::Device& device, CUstream stream);
   bool launches_are_over(const device::Device& device) const;
+  void end_waits();
   void forget_members(device::Device& device);
   void await_replays(device::Device& device);
 
@@ -186,6 +189,7 @@ class CudaCalls final : public DeviceCalls {
   CUevent between_streams_ = nullptr;
   std::vector<CUevent> free_ready_events_;  // of kThreads, the team's
   TimePoint release_limit_{};
+  bool gives_up_launchers_ = false;
   bool told_why_not_direct_ = false;
   Queue collectives_, messages_;
   std::deque<const FusedCall*> in_streams_;

@@ -215,7 +215,8 @@ void DeviceOperation::fail(const Status& cause) {
   end();
 }
 
-// Neither the peers nor the streams reach the buffers afterwards.
+// Neither the peers nor the streams reach the buffers afterwards, but for what takes longer than
+// kReleaseLimit.
 void DeviceOperation::stop(const Status& cause) {
   call_.host.fail(cause);
   const cuda::DriverSection section(call_.device->api(), call_.device->context());

@@ -272,25 +272,31 @@ Status FusedCall::refuse_capture(FallbackReason reason, Rank who) const {
                 who);
 }
 
-Result<std::byte*> FusedCall::reach(const cuda::BufferTicket& ticket, Rank rank,
-                                    std::size_t bytes) {
-  if (bytes == 0) return static_cast<std::byte*>(nullptr);
+// False: not yet.
+Result<bool> FusedCall::reach(const cuda::BufferTicket& ticket, Rank rank, std::size_t bytes,
+                              std::byte** here) {
+  if (bytes == 0) return true;
   const bool is_here = !is_of_processes() || rank == call_.calls->rank();
   UNISONO_ASSIGN(
-      void* const here,
+      void* const opened,
       call_.device->memory().open(ticket, {rank, call_.calls->world_rank(rank), is_here}, bytes));
-  return static_cast<std::byte*>(here);
+  *here = static_cast<std::byte*>(opened);
+  return opened != nullptr;
 }
 
-// Everybody's part as this rank's device reaches it.
-Result<std::vector<device::RankPart>> FusedCall::reach_parts() {
-  std::vector<device::RankPart> parts(static_cast<std::size_t>(call_.calls->size()));
+// Everybody's part as this rank's device reaches it. False while memory of a peer's, which has
+// taken the place of what it has freed, cannot be mapped yet.
+Result<bool> FusedCall::reach_parts(std::vector<device::RankPart>* parts) {
+  parts->assign(static_cast<std::size_t>(call_.calls->size()), {});
   const auto ranks = static_cast<std::size_t>(call_.calls->size());
   for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
-    device::RankPart& reached = parts[static_cast<std::size_t>(rank)];
+    device::RankPart& reached = (*parts)[static_cast<std::size_t>(rank)];
     const Descriptor& theirs = part(rank);
-    UNISONO_ASSIGN(reached.input, reach(theirs.input, rank, theirs.input_bytes));
-    UNISONO_ASSIGN(reached.output, reach(theirs.output, rank, theirs.output_bytes));
+    UNISONO_ASSIGN(const bool has_input,
+                   reach(theirs.input, rank, theirs.input_bytes, &reached.input));
+    UNISONO_ASSIGN(const bool has_output,
+                   reach(theirs.output, rank, theirs.output_bytes, &reached.output));
+    if (!has_input || !has_output) return false;
     if (!has_counts_) continue;
     const DescriptorCounts& arrays = counts(rank);
     reached.input_counts = {arrays.input_counts, ranks};
@@ -298,7 +304,7 @@ Result<std::vector<device::RankPart>> FusedCall::reach_parts() {
     reached.output_counts = {arrays.output_counts, ranks};
     reached.output_displacements = {arrays.output_displacements, ranks};
   }
-  return parts;
+  return true;
 }
 
 Status FusedCall::launch_pieces(CUstream stream, std::span<const device::RankPart> parts,
@@ -336,7 +342,8 @@ Status FusedCall::launch_for_threads() {
   UNISONO_ASSIGN(const CUstream stream, call_.capture == 0
                                             ? call_.calls->work_stream(*call_.device)
                                             : call_.calls->capture_stream(*call_.device));
-  UNISONO_ASSIGN(const std::vector<device::RankPart> parts, reach_parts());
+  std::vector<device::RankPart> parts;
+  UNISONO_TRY(reach_parts(&parts).status());
   for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
     const auto ready = reinterpret_cast<CUevent>(part(rank).ready);
     UNISONO_TRY(api.check(api.StreamWaitEvent(stream, ready, 0),
@@ -386,11 +393,16 @@ Status FusedCall::join_launches() {
 Result<bool> FusedCall::connect() {
   const cuda::DriverSection section(call_.device->api(), call_.device->context());
   UNISONO_TRY(section.status());
-  const Result<bool> connected = connect_flags();
+  std::vector<device::RankPart> parts;
+  Result<bool> connected = connect_flags();
+  if (connected && *connected && call_.calls->is_owner()) connected = reach_parts(&parts);
+  if (connected && *connected && call_.capture == 0) {
+    connected = call_.calls->follow_call_before(call_.stream);
+  }
   if (connected && !*connected) return false;
   state_ = State::kInStreams;
   if (connected) {
-    UNISONO_TRY(enqueue_for_processes());
+    UNISONO_TRY(enqueue_for_processes(parts));
   } else {
     suspicion_ = connected.error();
   }
@@ -410,17 +422,8 @@ Result<bool> FusedCall::connect_flags() {
 }
 
 // Errors are those of connect().
-Status FusedCall::enqueue_for_processes() {
+Status FusedCall::enqueue_for_processes(std::span<const device::RankPart> parts) {
   UNISONO_ASSIGN(device::FlagPage * flags, call_.calls->flags(*call_.device));
-  std::vector<device::RankPart> parts;
-  if (call_.calls->is_owner()) {
-    Result<std::vector<device::RankPart>> reached = reach_parts();
-    if (!reached) {
-      suspicion_ = reached.error();
-      return Status();
-    }
-    parts = std::move(*reached);
-  }
   UNISONO_TRY(call_.capture != 0 ? capture_call(*flags, parts) : enqueue_call(*flags, parts));
   finish_in_stream();
   return Status();
@@ -433,7 +436,6 @@ std::span<const device::PageTicket> FusedCall::offers(device::PageTicket Descrip
 }
 
 Status FusedCall::enqueue_call(device::FlagPage& flags, std::span<const device::RankPart> parts) {
-  UNISONO_TRY(call_.calls->follow_call_before(call_.stream));
   const Status enqueued = flags.enqueue(
       call_.stream, [&] { return launch_pieces(call_.stream, parts, flags.abort_word()); });
   sequence_ = flags.sequence();

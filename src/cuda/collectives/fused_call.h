@@ -76,12 +76,13 @@ class FusedCall {
   Status join_launches();
   Result<bool> connect();
   Result<bool> connect_flags();
-  Status enqueue_for_processes();
+  Status enqueue_for_processes(std::span<const device::RankPart> parts);
   Status enqueue_call(device::FlagPage& flags, std::span<const device::RankPart> parts);
   Status capture_call(const device::FlagPage& flags, std::span<const device::RankPart> parts);
   std::span<const device::PageTicket> offers(device::PageTicket device::Descriptor::*which);
-  Result<std::byte*> reach(const cuda::BufferTicket& ticket, Rank rank, std::size_t bytes);
-  Result<std::vector<device::RankPart>> reach_parts();
+  Result<bool> reach(const cuda::BufferTicket& ticket, Rank rank, std::size_t bytes,
+                     std::byte** here);
+  Result<bool> reach_parts(std::vector<device::RankPart>* parts);
   Status launch_if_owner(std::span<const device::RankPart> parts, const device::FlagPage& flags);
   Status launch_pieces(CUstream stream, std::span<const device::RankPart> parts,
                        const std::uint32_t* abort);

@@ -29,7 +29,7 @@ extern "C" CUresult CUDAAPI cuFuncLoad(CUfunction function);
   X(MemGetAddressRange) X(MemAlloc) X(MemFree) X(MemGetInfo) X(MemHostAlloc) X(MemFreeHost) \
   X(MemHostRegister) X(MemHostUnregister) X(MemHostGetDevicePointer) X(MemcpyAsync) \
   X(MemsetD8Async) X(StreamCreateWithPriority) X(StreamDestroy) X(StreamSynchronize) \
-  X(StreamQuery) X(StreamGetPriority) X(StreamWaitEvent) X(StreamGetCtx) X(StreamIsCapturing) \
+  X(StreamQuery) X(StreamWaitEvent) X(StreamGetCtx) X(StreamIsCapturing) \
   X(EventCreate) X(EventDestroy) X(EventRecord) X(EventQuery) X(EventSynchronize) \
   X(EventElapsedTime) X(LibraryLoadData) X(LibraryUnload) X(LibraryGetKernel) \
   X(KernelGetFunction) X(LaunchKernel)

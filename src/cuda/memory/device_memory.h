@@ -95,8 +95,9 @@ class DeviceMemory {
 
   /// The buffer's address here: the same one in the owner's own process (peer access is enabled
   /// where the devices differ), a mapping otherwise, made once per allocation and kept until the
-  /// owner frees it, the peer is forgotten or this ends. kProtocol for a ticket that no correct
-  /// peer sends; kUnsupported with the reason where the devices cannot reach each other.
+  /// owner frees it, the peer is forgotten or this ends. Null: not yet, ask again; memory that lay
+  /// there before is still being unmapped. kProtocol for a ticket that no correct peer sends;
+  /// kUnsupported with the reason where the devices cannot reach each other.
   Result<void*> open(const BufferTicket& ticket, const Peer& peer, std::size_t bytes);
   /// The devices that this process sees and whose memory this one cannot reach. Of those that
   /// CUDA_VISIBLE_DEVICES hides only open() can tell.

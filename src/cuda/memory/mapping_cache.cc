@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/clock.h"
@@ -39,6 +40,7 @@ Result<CUdeviceptr> MappingCache::acquire(const Device& device, const BufferTick
   const std::lock_guard lock(mutex_);
   auto found = mappings_.find(key);
   if (found == mappings_.end()) {
+    if (is_being_closed(key)) return CUdeviceptr{0};
     const DriverSection section(*device.api, device.context);
     UNISONO_TRY(section.status());
     auto opened = ticket.kind == BufferTicket::Kind::kWindow ? open_window(device, ticket)
@@ -90,6 +92,14 @@ Result<MappingCache::Mapping> MappingCache::open_legacy(const Device& device,
   return Status(ErrorCode::kProtocol, fmt::format("{}: it has only {} bytes", what, bytes));
 }
 
+// A driver may refuse to open two allocations at one place, and one allocation twice.
+bool MappingCache::is_being_closed(const MappingKey& wanted) const {
+  return std::any_of(closing_.begin(), closing_.end(), [&](const MappingKey& key) {
+    return key.kind == wanted.kind && key.api == wanted.api && key.device == wanted.device &&
+           key.process_key == wanted.process_key && overlap(key, wanted);
+  });
+}
+
 std::shared_ptr<MappingCache::Mapping> MappingCache::let_go(const MappingKey& key) {
   const auto found = mappings_.find(key);
   UNISONO_ASSERT(found != mappings_.end(), "a mapping is released more often than acquired");
@@ -118,11 +128,15 @@ void MappingCache::release(const Device& device, const MappingKey& key, CleanupR
 void MappingCache::release(const Device& device, const MappingKey& key, SideWork& side) {
   std::unique_lock lock(mutex_);
   const auto mapping = let_go(key);
-  lock.unlock();
   if (mapping == nullptr) return;
-  const auto close_it = [device, mapping] {
+  const bool is_legacy = key.kind == BufferTicket::Kind::kLegacyIpc;
+  if (is_legacy) closing_.insert(key);
+  lock.unlock();
+  const auto close_it = [this, device, key, mapping, is_legacy] {
     CleanupReport report(*device.api, "unmapping memory that a peer of " + device.name + " had");
     close(device, *mapping, report);
+    const std::lock_guard guard(mutex_);
+    if (is_legacy) closing_.erase(closing_.find(key));
   };
   if (!side.run(close_it)) close_it();
 }
@@ -130,6 +144,7 @@ void MappingCache::release(const Device& device, const MappingKey& key, SideWork
 Result<std::shared_ptr<void>> MappingCache::keep(const Device& device, const BufferTicket& ticket,
                                                  SideWork& side) {
   UNISONO_ASSIGN(const CUdeviceptr base, acquire(device, ticket));
+  if (base == 0) return std::shared_ptr<void>();
   const auto release_it = [device, key = key_of(device, ticket), &side](void*) {
     of_process().release(device, key, side);
   };

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "base/result.h"
 #include "cuda/memory/cleanup_report.h"
@@ -39,13 +40,18 @@ struct MappingKey {
   auto operator<=>(const MappingKey&) const = default;
 };
 MappingKey key_of(const Device& device, const BufferTicket& ticket);
+/// Of one process: some bytes belong to both.
+inline bool overlap(const MappingKey& a, const MappingKey& b) {
+  return a.base < b.base + b.allocation_bytes && b.base < a.base + a.allocation_bytes;
+}
 
 class MappingCache {
  public:
   /// The process's one; never destroyed, since ranks may end after static destructors.
   static MappingCache& of_process();
 
-  /// Where the allocation's base lies here; held until release().
+  /// Where the allocation's base lies here; held until release(). 0: not yet, for as long as an IPC
+  /// handle of memory that lay there before is still being closed.
   Result<CUdeviceptr> acquire(const Device& device, const BufferTicket& ticket);
   void release(const Device& device, const MappingKey& key, CleanupReport& report);
   /// Of memory that its owner has freed, or that was a process's which is gone: nobody asks for it
@@ -66,9 +72,11 @@ class MappingCache {
   static void close(const Device& device, const Mapping& mapping, CleanupReport& report);
   /// Under the lock: null where others hold it.
   std::shared_ptr<Mapping> let_go(const MappingKey& key);
+  bool is_being_closed(const MappingKey& wanted) const;
 
   std::mutex mutex_;
   std::map<MappingKey, Mapping> mappings_;
+  std::multiset<MappingKey> closing_;  // of kLegacyIpc
 };
 
 }  // namespace unisono::cuda

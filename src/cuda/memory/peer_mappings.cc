@@ -21,10 +21,6 @@ constexpr const char* kWhatMappingNeeds =
     "; processes that map each other's memory need a common IPC namespace (containers: --ipc=host) "
     "and must see each other's GPUs (CUDA_VISIBLE_DEVICES)";
 
-bool overlap(const MappingKey& a, const MappingKey& b) {
-  return a.base < b.base + b.allocation_bytes && b.base < a.base + a.allocation_bytes;
-}
-
 /// For the owner's server to say which windows it has: nothing depends on it.
 constexpr auto kGonePatience = std::chrono::seconds(1);
 
@@ -59,6 +55,7 @@ Result<CUdeviceptr> PeerMappings::open(const BufferTicket& ticket, const Peer& p
   }
   const auto base = MappingCache::of_process().acquire(device_, ticket);
   if (!base) return explain(base.error(), ticket, peer.rank);
+  if (*base == 0) return *base;
   mappings.push_front({key, *base});
   return *base + offset;
 }

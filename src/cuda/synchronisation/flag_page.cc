@@ -14,6 +14,10 @@ namespace {
 // Far ahead of every sequence that a stream may wait for, as cyclic comparison sees it.
 constexpr std::uint32_t kPoison = 1u << 30;
 
+void write_word(std::uint32_t& word, std::uint32_t value) {
+  std::atomic_ref<std::uint32_t>(word).store(value, std::memory_order_release);
+}
+
 }  // namespace
 
 struct alignas(64) FlagPage::Line {
@@ -117,9 +121,7 @@ void FlagPage::waiting_for(std::uint32_t sequence, std::vector<Rank>* ranks) con
 void FlagPage::warn_peers() {
   if (!pages_->is_connected()) return;
   for (Rank peer = 0; peer < ranks_; ++peer) {
-    if (peer == rank_) continue;
-    std::atomic_ref<std::uint32_t>(of(peer).failed.value)
-        .store(static_cast<std::uint32_t>(rank_) + 1, std::memory_order_release);
+    if (peer != rank_) write_word(of(peer).failed.value, static_cast<std::uint32_t>(rank_) + 1);
   }
 }
 
@@ -130,13 +132,14 @@ Rank FlagPage::failed_peer() const {
 }
 
 void FlagPage::abort() {
-  std::atomic_ref<std::uint32_t>(own().abort.value).store(1, std::memory_order_release);
+  write_word(own().abort.value, 1);
   for (Rank peer = 0; peer < ranks_; ++peer) {
-    for (Line* lines : {own().ready, own().done}) {
-      std::atomic_ref<std::uint32_t>(lines[peer].value)
-          .store(sequence_ + kPoison, std::memory_order_release);
-    }
+    write_word(own().ready[peer].value, sequence_ + kPoison);
   }
+}
+
+void FlagPage::give_up(Rank launcher) {
+  write_word(own().done[launcher].value, sequence_ + kPoison);
 }
 
 const std::uint32_t* FlagPage::abort_word() const {

@@ -45,9 +45,12 @@ class FlagPage {
   void warn_peers();
   /// A peer that has done so; -1: none. Any thread.
   Rank failed_peer() const;
-  /// Kernels of this rank that have not begun do nothing from now on, and its streams wait no
-  /// more.
+  /// Kernels of this rank that have not begun do nothing from now on, and its streams wait for no
+  /// peer to be ready. They still wait for those that launch, whose kernels may be in this rank's
+  /// buffers.
   void abort();
+  /// Its streams do not wait for what this rank launches, either.
+  void give_up(Rank launcher);
   const std::uint32_t* abort_word() const;
 
  private:

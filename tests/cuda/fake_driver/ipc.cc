@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tests/cuda/fake_driver/entry.h"
@@ -20,6 +21,7 @@ struct Ticket {
   std::int32_t process = 0;
   std::int32_t fd = 0;
   std::uint64_t inode = 0;  // tells a descriptor that was used again for something else
+  std::uint64_t base = 0;
   std::uint64_t bytes = 0;
   std::uint64_t buffer_id = 0;
   std::int32_t physical = 0;
@@ -43,6 +45,7 @@ CUresult get_handle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   ticket.process = getpid();
   ticket.fd = mapping->block->fd;
   ticket.inode = inode_of(ticket.fd);
+  ticket.base = mapping->base;
   ticket.bytes = mapping->bytes;
   ticket.buffer_id = mapping->buffer_id;
   ticket.physical = mapping->block->physical;
@@ -73,6 +76,18 @@ Mapping* find_import(const CUctx_st& context, const std::string& source) {
   return nullptr;
 }
 
+// What another allocation had opened, at a place that it had in the same process.
+bool is_place_taken(const CUctx_st& context, const Ticket& ticket) {
+  return std::ranges::any_of(memory().mappings, [&](const auto& entry) {
+    const Mapping& mapping = entry.second;
+    if (mapping.kind != Mapping::Kind::kImport || mapping.context != &context) return false;
+    Ticket open;
+    std::memcpy(static_cast<void*>(&open), mapping.source.data(), sizeof(open));
+    return open.process == ticket.process && open.base < ticket.base + ticket.bytes &&
+           ticket.base < open.base + open.bytes;
+  });
+}
+
 CUresult check_ticket(const CUctx_st& context, const Ticket& ticket, unsigned flags) {
   if (ticket.magic != kMagic || ticket.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (ticket.process == getpid()) {
@@ -99,6 +114,7 @@ CUresult open_handle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags
     *pointer = known->base;
     return CUDA_SUCCESS;
   }
+  if (is_place_taken(*context, ticket)) return CUDA_ERROR_ALREADY_MAPPED;
   BlockPointer block = open_block(ticket);
   if (block == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const std::uint64_t base = take_addresses(context->physical, ticket.bytes);
