@@ -524,6 +524,23 @@ class Collectives(unittest.TestCase):
             dist.all_gather_into_tensor(torch.empty(1 + size()), torch.ones(1))
         dist.barrier()
 
+    def test_all_to_all_of_sizes_that_do_not_fit_is_refused(self):
+        mine = torch.arange(2.0 * size())
+        for elements in (size(), 3 * size()):
+            words = f"input has {2 * size()} elements and the output {elements}; .*split sizes"
+            with self.assertRaisesRegex(RuntimeError, words):
+                dist.all_to_all_single(torch.empty(elements), mine)
+        for split in (-1, 2 * size() + 1, 2**62):
+            splits = [split] * size()
+            with self.assertRaisesRegex(RuntimeError, f"a split size of the input is {split}"):
+                dist.all_to_all_single(mine.clone(), mine, [2] * size(), splits)
+        # What it gives itself and takes from itself.
+        for given, taken in [(1, 2), (2, 1)]:
+            outs = [torch.empty(taken if r == rank() else given) for r in range(size())]
+            with self.assertRaisesRegex(RuntimeError, f"gives itself {given} .* takes {taken}"):
+                dist.all_to_all(outs, [torch.ones(given)] * size())
+        dist.barrier()
+
 
 if __name__ == "__main__":
     main()

@@ -474,6 +474,10 @@ WorkPointer UnisonoBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                           const c10d::AllToAllOptions& options) {
   check_dense(input, "all_to_all");
   check_alike(input, output, "all_to_all");
+  const bool has_splits = !in_splits.empty() || !out_splits.empty();
+  TORCH_CHECK(has_splits || input.numel() == output.numel(), "unisono: all_to_all: the input has ",
+              input.numel(), " elements and the output ", output.numel(),
+              "; make them equally many, or give split sizes");
   Started started = begin("all_to_all", OpType::ALLTOALL_BASE, {input}, {output}, options.timeout);
   const std::vector<size_t> in_units = split_units(input, in_splits, getSize(), "input");
   const std::vector<size_t> out_units = split_units(output, out_splits, getSize(), "output");
@@ -481,7 +485,7 @@ WorkPointer UnisonoBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
   void* const out = started.write(output, false);
   unisono_call call = move_of(UNISONO_ALL_TO_ALL, input, in, out);
   call.count = in_units.front();
-  if (!in_splits.empty() || !out_splits.empty()) {
+  if (has_splits) {
     call.collective = UNISONO_ALL_TO_ALL_V;
     call.count = 0;
     call.in_counts = started.keep(in_units);
