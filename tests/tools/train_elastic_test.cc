@@ -173,6 +173,9 @@ TEST_F(Elastic, SavesWhatAFailureKeptFromBeingSaved) {
   const Checkpoint saved = load_checkpoint(checkpoint());
   EXPECT_EQ(saved.epoch, 1u);
   EXPECT_EQ(saved.optimizer_steps, kSteps / kEpochs);
+  // Who tells the result has not told the epoch's.
+  EXPECT_GT(accuracy_in(job.out()), 20) << job.out();
+  EXPECT_THAT(job.out(), HasSubstr(" % of 1,000 samples")) << job.out();
 }
 
 TEST_F(Elastic, RefusesWhatHasNotTheWholeStateOnEachRank) {
