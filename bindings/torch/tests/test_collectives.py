@@ -32,6 +32,32 @@ class AtHome:
             raise ValueError("not at home")
 
 
+def refused_calls():
+    """Of each method one that its first checks refuse."""
+    one, two = torch.ones(1), torch.ones(2)
+    sparse, ints = torch.eye(2).to_sparse(), torch.ones(2, dtype=torch.int32)
+    world = dist.distributed_c10d._get_default_group()
+    return [
+        lambda: BACKEND.broadcast([one, two]),
+        lambda: BACKEND.allreduce([one, two]),
+        lambda: BACKEND.allreduce([sparse.to("meta")]),
+        lambda: BACKEND.allreduce_coalesced([one, sparse]),
+        lambda: BACKEND.reduce([one, two], dist.ReduceOptions()),
+        lambda: BACKEND.allgather([[one]], [one, two]),
+        lambda: BACKEND._allgather_base(one, sparse),
+        lambda: BACKEND.allgather_coalesced([], [one]),
+        lambda: world.allgather_into_tensor_coalesced([two], [one, two]),
+        lambda: BACKEND.gather([], [one, two], dist.GatherOptions()),
+        lambda: BACKEND.scatter([one, two], [], dist.ScatterOptions()),
+        lambda: BACKEND.reduce_scatter([one], [[one]], dist.ReduceScatterOptions()),
+        lambda: BACKEND._reduce_scatter_base(one, sparse),
+        lambda: world.reduce_scatter_tensor_coalesced([one], [two, two]),
+        lambda: BACKEND.alltoall_base(one, ints, [], []),
+        lambda: BACKEND.alltoall([one], [one]),
+        lambda: BACKEND.recv([one, two], 0, 0),
+    ]
+
+
 class Collectives(unittest.TestCase):
     def assertSame(self, a, b):
         self.assertEqual(a.shape, b.shape)
@@ -217,6 +243,16 @@ class Collectives(unittest.TestCase):
             BACKEND.allreduce([torch.ones(3)], options)
         dist.all_reduce(torch.ones(3))
         self.assertEqual(BACKEND._end_coalescing().result(), [])
+
+    def test_calls_refused_before_they_begin_end_the_coalescing(self):
+        # What began before is not kept for whoever coalesces next, nor is what comes after.
+        for refused in refused_calls():
+            BACKEND._start_coalescing()
+            BACKEND.allreduce([torch.ones(3)])
+            with self.assertRaisesRegex(RuntimeError, "unisono: "):
+                refused()
+            BACKEND.allreduce([torch.ones(3)]).wait()
+            self.assertEqual(BACKEND._end_coalescing().result(), [])
 
     def test_tensors_that_are_not_contiguous(self):
         mine = of_rank((6, 4)).t()
