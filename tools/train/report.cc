@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "tools/common/json_text.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
@@ -290,7 +291,7 @@ void Report::print(const std::string& line) {
 
 void Report::log(const nlohmann::ordered_json& line) {
   if (is_silent_) return;
-  const std::string text = line.dump();
+  const std::string text = tools::json_text(line);
   log_ << text << '\n' << std::flush;
   if (!log_) {
     throw std::runtime_error(
