@@ -59,11 +59,6 @@ for file in test_build.py test_plugins.py test_failures.py test_ops_failures.py 
 done
 echo "torch: bench_inference.py starts"
 "$run" -B "$folder/bench_inference.py" --help >/dev/null || status=1
-echo "torch: the group in Python"
-python_group() { "$prefix/bin/unisono" run -n 2 --keep-going "$run" -B "$@" || status=1; }
-python_group test_pure_python.py
-TORCH_UNISONO_PURE_PYTHON=1 python_group test_collectives.py
-TORCH_UNISONO_PURE_PYTHON=1 python_group test_training.py -k test_ddp
 
 cd "$folder/../../examples/torch"
 example() {

@@ -116,19 +116,26 @@ Status measure_uneven(const Call& call, std::size_t block, Rank rank, int size, 
   if (has_blocks(facts.output)) {
     UNISONO_TRY(extent_of(output_counts(call), "out", Use::kWritten, size, bytes, &e->output));
   }
-  if (facts.exchanges_blocks()) return Status();
+  const auto self = static_cast<std::size_t>(rank);
+  if (facts.exchanges_blocks()) {  // the other pairs of counts are compared when blocks go
+    const std::size_t given = call.in_counts[self], taken = call.out_counts[self];
+    if (given == taken) return Status();
+    return invalid("rank " + std::to_string(rank) + " gives itself " + std::to_string(given) +
+                   " elements (in counts) and takes " + std::to_string(taken) +
+                   " (out counts); make them equally many");
+  }
   const bool input_is_block = facts.input.holds == Holds::kBlock;
   std::size_t& own_bytes = input_is_block ? e->input : e->output;
   own_bytes = block;
   if (facts.has_root() && !is_root) return Status();
   const BlockCounts blocks = input_is_block ? output_counts(call) : input_counts(call);
-  const std::size_t own = blocks.counts[static_cast<std::size_t>(rank)];
+  const std::size_t own = blocks.counts[self];
   if (facts.has_root() && own != call.count) {
     return invalid("the root's own count is " + std::to_string(call.count) + " but counts[" +
                    std::to_string(rank) + "] is " + std::to_string(own));
   }
   own_bytes = own * bytes;
-  e->in_place_offset = blocks.begin(static_cast<std::size_t>(rank)) * bytes;
+  e->in_place_offset = blocks.begin(self) * bytes;
   if (facts.all_give_counts()) {
     e->agreed = std::accumulate(blocks.counts.begin(), blocks.counts.end(), std::size_t{0}) * bytes;
   }

@@ -157,6 +157,11 @@ std::vector<BadCall> bad_calls() {
          c.out_counts = two_counts_of_two;
          c.out_displacements = overlapping;
        })},
+      {"a rank that takes more from itself than it gives itself", with([](Call& c) {
+         c.collective = Collective::kAllToAllV;
+         c.in_counts = two_counts;
+         c.out_counts = two_counts_of_two;
+       })},
       {"in place all_to_all_v",
        {.collective = Collective::kAllToAllV,
         .in = memory,

@@ -91,6 +91,17 @@ TEST(Commands, NameThemselvesTheOptionAndTheValueThatIsWrong) {
   }
 }
 
+TEST(Commands, InfoReplacesWhatIsNoUtf8InJson) {
+  for (const auto& [variable, line] :
+       {std::pair("UNISONO_TUNING", "info --json"), std::pair("UNISONO_CACHE", "info --json"),
+        std::pair("UNISONO_CACHE", "info --machine --json")}) {
+    const ShellRun run = test::run_shell(std::string(variable) + "=/tmp/caf\xe9 " +
+                                         UNISONO_COMMAND + " " + line + " 2>&1");
+    EXPECT_EQ(run.status, 0) << line << ": " << run.output;
+    EXPECT_THAT(run.output, HasSubstr("\"/tmp/caf\xef\xbf\xbd")) << variable << " " << line;
+  }
+}
+
 TEST(Commands, InfoRefusesWhatItWouldNotHeed) {
   for (const auto& [line, message] :
        {std::pair("--why all_reduce 1M --json", "--json excludes --why"),

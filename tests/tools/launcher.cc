@@ -50,6 +50,16 @@ void take(UniqueFd& fd, std::string& text) {
   ::_exit(99);
 }
 
+// 'X', as of one that is dead, where there is no such process.
+char process_state(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  // The state follows the name in parentheses, which may itself hold any character.
+  const std::size_t name_end = text.rfind(')');
+  return name_end != std::string::npos && name_end + 2 < text.size() ? text[name_end + 2] : 'X';
+}
+
 }  // namespace
 
 bool eventually(const std::function<bool()>& condition) {
@@ -62,14 +72,11 @@ bool eventually(const std::function<bool()>& condition) {
 }
 
 bool is_alive(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  // The state follows the name in parentheses, which may itself hold any character.
-  const std::size_t name_end = text.rfind(')');
-  return name_end != std::string::npos && name_end + 2 < text.size() && text[name_end + 2] != 'Z' &&
-         text[name_end + 2] != 'X';
+  const char state = process_state(pid);
+  return state != 'Z' && state != 'X';
 }
+
+bool is_stopped(pid_t pid) { return process_state(pid) == 'T'; }
 
 Launcher::Launcher(const std::vector<std::string>& arguments, Options options) {
   if (options.terminal) {

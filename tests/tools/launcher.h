@@ -21,6 +21,8 @@ bool eventually(const std::function<bool()>& condition);
 
 /// True while the process exists and is not a zombie.
 bool is_alive(pid_t pid);
+/// True while the process is stopped by a signal.
+bool is_stopped(pid_t pid);
 
 struct LaunchOptions {
   std::vector<std::string> environment;  ///< added, "NAME=value"

@@ -72,15 +72,6 @@ TEST(RunFailure, KillsARankThatIgnoresSigterm) {
   EXPECT_FALSE(is_alive(stubborn));
 }
 
-// True while the process is stopped by a signal.
-bool is_stopped(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const std::size_t name_end = text.rfind(')');
-  return name_end != std::string::npos && text.compare(name_end, 3, ") T") == 0;
-}
-
 TEST(RunFailure, AStoppedRankDoesNotOutliveTheOthers) {
   const test::TemporaryFolder folder;
   // SIGKILL is out of reach: SIGTERM alone must do, which a stopped process gets only once it runs.

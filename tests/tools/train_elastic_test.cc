@@ -2,6 +2,8 @@
 // as one that nobody disturbs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <fstream>
@@ -35,11 +37,20 @@ class Elastic : public testing::Test {
       GTEST_SKIP() << "no package dataset-fashion-mnist in " << test::kAllImages;
     }
   }
-  std::vector<std::string> command() const {
-    return {UNISONO_COMMAND,         "train",        "--elastic",         "--epochs",
-            std::to_string(kEpochs), "--data",       *test::few_images(), "--output",
-            folder_.path() + "/out", "--checkpoint", checkpoint()};
+  std::vector<std::string> command(int epochs = kEpochs) const {
+    return {UNISONO_COMMAND,
+            "train",
+            "--elastic",
+            "--epochs",
+            std::to_string(epochs),
+            "--data",
+            *test::few_images(),
+            "--output",
+            output(),
+            "--checkpoint",
+            checkpoint()};
   }
+  std::string output() const { return folder_.path() + "/out"; }
   std::string checkpoint() const { return folder_.path() + "/checkpoint"; }
 
   test::TemporaryFolder folder_;
@@ -60,6 +71,12 @@ int ranks_at_the_end(const std::string& output_folder) {
     if (line.find("\"event\":\"cost\"") != std::string::npos) ++ranks;
   }
   return ranks;
+}
+
+bool has_logged_an_epoch(const std::string& output_folder) {
+  std::ifstream log(output_folder + "/log.jsonl");
+  const std::string text((std::istreambuf_iterator<char>(log)), {});
+  return text.find("\"event\":\"epoch\"") != std::string::npos;
 }
 
 // The ranks that run now.
@@ -108,7 +125,7 @@ TEST_F(Elastic, EndsAsOneThatNobodyDisturbs) {
   EXPECT_THAT(job.out(), HasSubstr("of 3 ranks"));
   // Those that were killed are in again at the end, and nobody had to begin anew.
   EXPECT_THAT(job.out(), Not(HasSubstr("starting all ranks")));
-  EXPECT_EQ(ranks_at_the_end(folder_.path() + "/out"), kRanks) << job.out();
+  EXPECT_EQ(ranks_at_the_end(output()), kRanks) << job.out();
   // Steps are neither lost nor taken twice.
   EXPECT_EQ(load_checkpoint(checkpoint()).optimizer_steps, kSteps) << job.out();
   EXPECT_NEAR(accuracy_in(job.out()), accuracy_in(undisturbed.output), 3) << job.out();
@@ -134,6 +151,31 @@ TEST_F(Elastic, GoesOnFromItsCheckpointWhenAllAreStartedAgain) {
   EXPECT_THAT(out, HasSubstr("starting all ranks again"));
   EXPECT_EQ(out.find("epoch 1/8"), out.rfind("epoch 1/8")) << out;
   EXPECT_EQ(load_checkpoint(checkpoint()).optimizer_steps, kSteps) << out;
+}
+
+// Rank 0 dies between the last epoch and its checkpoint, for whose file it waits.
+TEST_F(Elastic, SavesWhatAFailureKeptFromBeingSaved) {
+  const std::string unwritten = checkpoint() + ".tmp";
+  ASSERT_EQ(::mkfifo(unwritten.c_str(), 0600), 0);
+  std::vector<std::string> arguments{"-n", std::to_string(kRanks), "--max-restarts",
+                                     "1",  "--no-prefix",          "--"};
+  const std::vector<std::string> words = command(1);
+  arguments.insert(arguments.end(), words.begin(), words.end());
+  run::Launcher job(arguments, {.merge_stderr = true});
+  ASSERT_TRUE(run::eventually([&] { return has_logged_an_epoch(output()); })) << job.out();
+  const pid_t first = ranks_of(job)[0];
+  ASSERT_GT(first, 0);
+  ::kill(first, SIGSTOP);
+  ASSERT_TRUE(run::eventually([&] { return run::is_stopped(first); }));
+  ASSERT_EQ(::unlink(unwritten.c_str()), 0);
+  ::kill(first, SIGKILL);
+  EXPECT_EQ(job.wait(), 0) << job.out();
+  const Checkpoint saved = load_checkpoint(checkpoint());
+  EXPECT_EQ(saved.epoch, 1u);
+  EXPECT_EQ(saved.optimizer_steps, kSteps / kEpochs);
+  // Who tells the result has not told the epoch's.
+  EXPECT_GT(accuracy_in(job.out()), 20) << job.out();
+  EXPECT_THAT(job.out(), HasSubstr(" % of 1,000 samples")) << job.out();
 }
 
 TEST_F(Elastic, RefusesWhatHasNotTheWholeStateOnEachRank) {

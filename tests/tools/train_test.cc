@@ -27,13 +27,12 @@ namespace unisono::train {
 namespace {
 
 using test::few_images_for;
+using test::is_anothers_case;
+using test::is_thread_sanitized;
 using test::ShellRun;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-using test::is_anothers_case;
-using test::is_thread_sanitized;
 
 constexpr const char* kNumbersAlone =
     "its subject is numbers: the thread sanitizer sees the same "
@@ -430,7 +429,9 @@ TEST_F(TrainCommand, DrawsTheEpochsBeforeIt) {
 }
 
 TEST_F(TrainCommand, PrintsTheLogAsJsonLines) {
-  const ShellRun run = train("--json -n 2 --limit-steps 2 --epochs 2");
+  const std::string data = path("caf\xe9");  // which is no UTF-8
+  std::filesystem::create_directory_symlink(*test::few_images(), data);
+  const ShellRun run = train("--json -n 2 --limit-steps 2 --epochs 2 --data " + data);
   ASSERT_EQ(run.status, 0) << run.output;
   std::istringstream lines(run.output);
   std::vector<std::string> events;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tools/blame/verdict_text.h"
+#include "tools/common/json_text.h"
 #include "tools/common/table.h"
 #include "tools/common/terminal.h"
 
@@ -191,7 +192,7 @@ std::string report_json(const Found& found, std::int64_t now_ns) {
   report["other_jobs"] = nlohmann::json::array();
   for (const Job& other : found.others) report["other_jobs"].push_back(json_of(other, now_ns));
   report["notes"] = found.notes;
-  return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return tools::json_text(report) + "\n";
 }
 
 }  // namespace unisono::blame

@@ -12,6 +12,7 @@
 #include "compute/compute.h"
 #include "config/config.h"
 #include "tools/common/command_line.h"
+#include "tools/common/json_text.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
@@ -183,13 +184,13 @@ int print_json(const Config& config) {
                                                     {"accepts", variable.type},
                                                     {"meaning", variable.meaning}};
   }
-  std::printf("%s\n", out.dump(2).c_str());
+  std::printf("%s\n", tools::json_text(out, 2).c_str());
   return 0;
 }
 
 int print_machine(const Config& config, bool json) {
-  const std::string text =
-      json ? info::json_of_machine(config).dump(2) + "\n" : info::describe_machine(config);
+  const std::string text = json ? tools::json_text(info::json_of_machine(config), 2) + "\n"
+                                : info::describe_machine(config);
   std::printf("%s", text.c_str());
   return 0;
 }

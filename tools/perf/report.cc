@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "config/config.h"
+#include "tools/common/json_text.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/perf/device_floor.h"
@@ -231,7 +232,7 @@ std::string Report::json_line(const Row& row) const {
   line["iterations"] = timing.iterations;
   line["loop_us"] = rounded(timing.loop_us);
   if (is_on_device()) add_device(row, line);
-  return line.dump() + "\n";
+  return tools::json_text(line) + "\n";
 }
 
 void Report::row(const Row& row) {
@@ -248,7 +249,7 @@ void Report::floor_at_end(const Floor& floor) {
   if (options_.format == Format::kJson) {
     nlohmann::ordered_json line;
     line["floor"] = {{"begin", floor_json(surroundings_.floor)}, {"end", floor_json(floor)}};
-    fmt::print("{}\n", line.dump());
+    fmt::print("{}\n", tools::json_text(line));
   } else if (options_.format == Format::kTable) {
     const std::string text = floor_text(floor);
     fmt::print("# at the end: {}\n", text.empty() ? "no memory is left to measure it in" : text);

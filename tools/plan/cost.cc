@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "tools/common/json_text.h"
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
 #include "tools/plan/topology.h"
@@ -135,7 +136,7 @@ std::string json_of_costs(const std::vector<PlanCost>& costs, const plan::PlanRe
                                     {"payload_bytes", bytes},
                                     {"topology", std::move(topology)},
                                     {"algorithms", std::move(algorithms)}};
-  return json.dump(2) + "\n";
+  return tools::json_text(json, 2) + "\n";
 }
 
 }  // namespace unisono::tools

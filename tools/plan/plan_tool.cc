@@ -15,6 +15,7 @@
 #include "plan/plan_text.h"
 #include "plan/plan_timing.h"
 #include "tools/common/command_line.h"
+#include "tools/common/json_text.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
@@ -274,7 +275,7 @@ void print_json(const Options& options, const Report& report) {
                       {"bytes_sent_by_busiest_rank", report.bytes_sent},
                       {"estimated_us", report.seconds * 1e6},
                       {"plans", std::move(plans)}};
-  std::puts(json.dump(2).c_str());
+  std::puts(unisono::tools::json_text(json, 2).c_str());
 }
 
 // What must hold for an algorithm, found by asking it: it refuses requests that it cannot serve.
@@ -346,7 +347,7 @@ Status list_algorithms(const Options& options) {
     json.push_back(std::move(entry));
   }
   if (options.json) {
-    std::puts(json.dump(2).c_str());
+    std::puts(unisono::tools::json_text(json, 2).c_str());
   } else {
     std::printf(
         "%s\nBeside these every collective has `native`: between ranks that share a host's "

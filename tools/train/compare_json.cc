@@ -1,6 +1,7 @@
 // The same as JSON lines. Counts are of one step, as fractions where they differ between steps.
 #include <nlohmann/json.hpp>
 
+#include "tools/common/json_text.h"
 #include "tools/train/compare_report.h"
 #include "tools/train/compare_sums.h"
 
@@ -93,7 +94,7 @@ json json_of(const OutputUse& use) {
 
 std::string json_of(const Comparison& c) {
   std::string lines;
-  const auto add = [&lines](const json& line) { lines += line.dump() + '\n'; };
+  const auto add = [&lines](const json& line) { lines += tools::json_text(line) + '\n'; };
   add({{"kind", "comparison"},
        {"model", c.model},
        {"data", c.data},

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "tools/common/json_text.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
@@ -145,27 +146,31 @@ void Report::loaded(const std::vector<LoadCost>& costs) {
   }
 }
 
-// What the log holds of the epochs before; of one that was trained twice, the last.
+// What the log holds of the epochs before; of one that was trained twice, the last. The end tells
+// of the last epoch, which another rank may have told.
 void Report::go_on(std::size_t epochs) {
   if (is_silent_) return;
   std::ifstream file(log_path(options_));
-  std::map<std::size_t, std::pair<CurvePoint, EpochPoint>> points;
+  std::map<std::size_t, EpochResult> results;
   for (std::string line; std::getline(file, line);) {
     try {
       const nlohmann::json one = nlohmann::json::parse(line);
       if (one.at("event") != "epoch") continue;
-      const std::size_t number = one.at("epoch");
-      const auto epoch = static_cast<double>(number);
-      points[number] = {{epoch - 0.5, one.at("train_loss")},
-                        {epoch, one.at("test_loss"), one.at("test_accuracy")}};
+      EpochResult result;
+      result.epoch = one.at("epoch");
+      result.train_loss = one.at("train_loss");
+      result.test = {one.at("test_loss"), one.at("test_accuracy"), one.at("test_samples")};
+      results[result.epoch] = result;
     } catch (const nlohmann::json::exception&) {
       // Cut short by a kill: the chart lacks it.
     }
   }
-  for (const auto& [epoch, point] : points) {
-    if (epoch > epochs) break;
-    charts_.curve.push_back(point.first);
-    charts_.epochs.push_back(point.second);
+  for (const auto& [number, result] : results) {
+    if (number > epochs) break;
+    const auto epoch = static_cast<double>(number);
+    charts_.curve.push_back({epoch - 0.5, result.train_loss});
+    charts_.epochs.push_back({epoch, result.test.loss, result.test.accuracy});
+    last_ = result;
   }
 }
 
@@ -286,7 +291,7 @@ void Report::print(const std::string& line) {
 
 void Report::log(const nlohmann::ordered_json& line) {
   if (is_silent_) return;
-  const std::string text = line.dump();
+  const std::string text = tools::json_text(line);
   log_ << text << '\n' << std::flush;
   if (!log_) {
     throw std::runtime_error(

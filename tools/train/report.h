@@ -32,7 +32,8 @@ class Report {
   /// std::runtime_error where the log cannot be opened.
   Report(const Options& options, int rank);
 
-  /// A resumed training draws the epochs of the log up to this one too.
+  /// A resumed training draws the epochs of the log up to this one too, and ends with the last of
+  /// them where it trains none.
   void go_on(std::size_t epochs);
   /// `scaled_rate`: the learning rate after the warm-up.
   void start(const Model& model, const std::string& data, const std::string& communicator,

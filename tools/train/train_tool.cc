@@ -133,7 +133,9 @@ void save(const Training& training) {
 }
 
 // After a failure, too: a step that was not whole has changed neither parameters nor optimizer, but
-// the failure may have come between these and the count of steps.
+// the failure may have come between these and the count of steps. Running statistics of batch norms
+// have moved by its forward passes, and move again when it is repeated: by one step's momentum, of
+// which nothing is left after some dozens.
 Checkpoint state_of(const Training& training) {
   Checkpoint state;
   training.strategy.take_optimizer(&state);
@@ -349,7 +351,11 @@ Communicator train_together(Options options, Communicator& world, DeviceMemory& 
 
   // Epoch after epoch, then what it has cost.
   const std::vector<DeviceCost> before = costs_of(training);
-  guarded(training, state, [&] { train(training); });
+  guarded(training, state, [&] {
+    // The failure may have come between an epoch, perhaps the last one, and its checkpoint.
+    if (options.elastic && *state && training.at.step == 0) save(training);
+    train(training);
+  });
   // Whoever fails from here on has nothing to train again.
   if (options.elastic) *state = state_of(training);
   if (!training.grown.empty()) return std::move(training.grown);

@@ -13,11 +13,6 @@ import unisono_torch  # noqa: F401
 
 torch.set_num_threads(1)
 
-# Of calls that the group in Python does not have.
-needs_adapter = unittest.skipIf(
-    os.environ.get("TORCH_UNISONO_PURE_PYTHON") == "1", "the adapter alone has this"
-)
-
 
 def start():
     """The world of unisono, and beside it one of Gloo's to compare with."""
@@ -26,10 +21,8 @@ def start():
 
 
 def backend():
-    """What the world's calls go to: the adapter, or the group that is in Python."""
-    world = dist.distributed_c10d._get_default_group()
-    is_in_python = type(world) is not dist.ProcessGroup
-    return world if is_in_python else world._get_backend(torch.device("cpu"))
+    """What the world's calls go to: the adapter."""
+    return dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
 
 
 def rank():

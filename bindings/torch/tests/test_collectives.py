@@ -6,7 +6,7 @@ import unittest
 import torch
 import torch.distributed as dist
 
-from ranks import backend, main, needs_adapter, of_rank, rank, size, start
+from ranks import backend, main, of_rank, rank, size, start
 from unisono_torch import objects
 from unisono_torch.objects import all_gather_object
 
@@ -30,6 +30,32 @@ class AtHome:
     def __setstate__(self, state):
         if state["home"] != rank():
             raise ValueError("not at home")
+
+
+def refused_calls():
+    """Of each method one that its first checks refuse."""
+    one, two = torch.ones(1), torch.ones(2)
+    sparse, ints = torch.eye(2).to_sparse(), torch.ones(2, dtype=torch.int32)
+    world = dist.distributed_c10d._get_default_group()
+    return [
+        lambda: BACKEND.broadcast([one, two]),
+        lambda: BACKEND.allreduce([one, two]),
+        lambda: BACKEND.allreduce([sparse.to("meta")]),
+        lambda: BACKEND.allreduce_coalesced([one, sparse]),
+        lambda: BACKEND.reduce([one, two], dist.ReduceOptions()),
+        lambda: BACKEND.allgather([[one]], [one, two]),
+        lambda: BACKEND._allgather_base(one, sparse),
+        lambda: BACKEND.allgather_coalesced([], [one]),
+        lambda: world.allgather_into_tensor_coalesced([two], [one, two]),
+        lambda: BACKEND.gather([], [one, two], dist.GatherOptions()),
+        lambda: BACKEND.scatter([one, two], [], dist.ScatterOptions()),
+        lambda: BACKEND.reduce_scatter([one], [[one]], dist.ReduceScatterOptions()),
+        lambda: BACKEND._reduce_scatter_base(one, sparse),
+        lambda: world.reduce_scatter_tensor_coalesced([one], [two, two]),
+        lambda: BACKEND.alltoall_base(one, ints, [], []),
+        lambda: BACKEND.alltoall([one], [one]),
+        lambda: BACKEND.recv([one, two], 0, 0),
+    ]
 
 
 class Collectives(unittest.TestCase):
@@ -65,7 +91,6 @@ class Collectives(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "AVG needs floating-point"):
             dist.all_reduce(torch.ones(3, dtype=torch.int32), dist.ReduceOp.AVG)
 
-    @needs_adapter
     def test_premultiplied_sum(self):
         mine = of_rank((100,))
         expected = torch.stack(self.gathered(mine)).sum(0) * 0.25
@@ -201,7 +226,6 @@ class Collectives(unittest.TestCase):
                 dist.recv(torch.zeros(10), 0)
         dist.barrier()
 
-    @needs_adapter
     def test_refused_calls_end_the_coalescing(self):
         with self.assertRaisesRegex((RuntimeError, TypeError), "[sS]parse"):
             BACKEND._start_coalescing()
@@ -219,6 +243,16 @@ class Collectives(unittest.TestCase):
             BACKEND.allreduce([torch.ones(3)], options)
         dist.all_reduce(torch.ones(3))
         self.assertEqual(BACKEND._end_coalescing().result(), [])
+
+    def test_calls_refused_before_they_begin_end_the_coalescing(self):
+        # What began before is not kept for whoever coalesces next, nor is what comes after.
+        for refused in refused_calls():
+            BACKEND._start_coalescing()
+            BACKEND.allreduce([torch.ones(3)])
+            with self.assertRaisesRegex(RuntimeError, "unisono: "):
+                refused()
+            BACKEND.allreduce([torch.ones(3)]).wait()
+            self.assertEqual(BACKEND._end_coalescing().result(), [])
 
     def test_tensors_that_are_not_contiguous(self):
         mine = of_rank((6, 4)).t()
@@ -341,7 +375,6 @@ class Collectives(unittest.TestCase):
             dist.all_reduce(tensor, group=group)
             self.assertSame(tensor, torch.full((3,), float(sum(pair))))
 
-    @needs_adapter
     def test_groups_that_are_split(self):
         world = dist.distributed_c10d._get_default_group()
         if not hasattr(world, "split_group"):
@@ -372,7 +405,6 @@ class Collectives(unittest.TestCase):
             self.assertSame(tensor, torch.full((3,), float(sum(own))))
         dist.barrier()
 
-    @needs_adapter
     def test_groups_that_are_merged(self):
         alone = [dist.new_group([r]) for r in range(size())][rank()]
         if not hasattr(alone, "merge_remote_group"):
@@ -389,7 +421,6 @@ class Collectives(unittest.TestCase):
         indices = of_rank((2, elements), torch.int64, seed=elements) % 7
         return torch.sparse_coo_tensor(indices, of_rank((elements, *dense), dtype), (7, 7, *dense))
 
-    @needs_adapter
     def test_sparse_sums_are_those_of_gloo(self):
         counts = [5 * (rank() + 1), 5 * rank(), 0, 30]
         for dtype in [torch.float32, torch.float64, torch.int64]:
@@ -406,7 +437,6 @@ class Collectives(unittest.TestCase):
                             mine.coalesce().indices(), other.coalesce().indices()
                         )
 
-    @needs_adapter
     def test_sparse_sums_have_equal_bits_and_a_future(self):
         mine = self.sparse(50)
         before = torch.stack(self.gathered(mine.to_dense())).mean(0)
@@ -417,7 +447,6 @@ class Collectives(unittest.TestCase):
         for other in self.gathered(value.to_dense()):
             self.assertSame(other, value.to_dense())
 
-    @needs_adapter
     def test_sparse_tensors_that_no_call_takes(self):
         for op in [dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT, dist.ReduceOp.BAND]:
             with self.assertRaisesRegex(RuntimeError, "supported are SUM and AVG"):
@@ -482,7 +511,6 @@ class Collectives(unittest.TestCase):
             dist.all_gather_object = dist.distributed_c10d.all_gather_object = theirs
         self.assertEqual(asked, [True, False, True])
 
-    @needs_adapter
     def test_sequence_numbers_agree(self):
         number = torch.tensor([BACKEND._get_sequence_number_for_group()])
         self.assertTrue(all(each == number for each in self.gathered(number)))
@@ -493,7 +521,6 @@ class Collectives(unittest.TestCase):
             BACKEND._allgather_base(torch.empty(1 + size()), torch.ones(1))
         self.assertEqual(BACKEND._get_sequence_number_for_group(), before)
 
-    @needs_adapter
     def test_memory_of_no_possible_size_is_refused(self):
         if not hasattr(BACKEND, "allocate_tensor"):
             self.skipTest("this torch asks no group for memory")
@@ -504,7 +531,6 @@ class Collectives(unittest.TestCase):
         tensor = BACKEND.allocate_tensor(1000, dtype=torch.float64, device=torch.device("cpu"))
         self.assertEqual(tensor.fill_(1.0).sum().item(), 1000)
 
-    @needs_adapter
     def test_monitored_barrier_of_all_passes(self):
         BACKEND.monitored_barrier(datetime.timedelta(seconds=20))
 
@@ -522,6 +548,53 @@ class Collectives(unittest.TestCase):
             BACKEND._allgather_base(torch.empty(size(), dtype=torch.int32), torch.ones(1))
         with self.assertRaisesRegex((RuntimeError, ValueError), "output"):
             dist.all_gather_into_tensor(torch.empty(1 + size()), torch.ones(1))
+        dist.barrier()
+
+    def assertRefused(self, words, call, *arguments):
+        """By one rank alone: nothing has been started where the others' next call is in order."""
+        if rank() == 0:
+            with self.assertRaisesRegex(RuntimeError, words):
+                call(*arguments)
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        self.assertEqual(tensor.tolist(), [size()] * 3)
+
+    def test_sizes_that_do_not_fit_are_refused(self):
+        four = [torch.zeros(4) for _ in range(size())]
+        short = torch.zeros(1)
+        words = "has 1 elements, .* (4|4 are to fit)$"
+        self.assertRefused(words, dist.reduce_scatter, short, four)
+        self.assertRefused(words, dist.all_gather, four, short)
+        self.assertRefused(words, BACKEND._reduce_scatter_base, torch.zeros(4), short)
+        self.assertRefused(words, BACKEND._allgather_base, short, torch.zeros(4))
+        self.assertRefused("own count is 1", dist.gather, short, four)
+        self.assertRefused("own count is 1", dist.scatter, short, four)
+
+    def test_parts_that_are_not_as_many_as_ranks_are_refused(self):
+        one, four = [torch.zeros(4)], torch.zeros(4)
+        words = f"(for {size()} ranks|as many .* as ranks .{size()}.)"
+        self.assertRefused(words, dist.all_gather, one, four)
+        self.assertRefused(words, dist.reduce_scatter, four, one)
+        self.assertRefused(words, dist.gather, four, one)
+        self.assertRefused(words, dist.scatter, four, one)
+        self.assertRefused(words, dist.all_to_all, one, one)
+        self.assertRefused(words, dist.all_to_all_single, four, four, [4], [4])
+
+    def test_all_to_all_of_sizes_that_do_not_fit_is_refused(self):
+        mine = torch.arange(2.0 * size())
+        for elements in (size(), 3 * size()):
+            words = f"input has {2 * size()} elements and the output {elements}; .*split sizes"
+            with self.assertRaisesRegex(RuntimeError, words):
+                dist.all_to_all_single(torch.empty(elements), mine)
+        for split in (-1, 2 * size() + 1, 2**62):
+            splits = [split] * size()
+            with self.assertRaisesRegex(RuntimeError, f"a split size of the input is {split}"):
+                dist.all_to_all_single(mine.clone(), mine, [2] * size(), splits)
+        # What it gives itself and takes from itself.
+        for given, taken in [(1, 2), (2, 1)]:
+            outs = [torch.empty(taken if r == rank() else given) for r in range(size())]
+            with self.assertRaisesRegex(RuntimeError, f"gives itself {given} .* takes {taken}"):
+                dist.all_to_all(outs, [torch.ones(given)] * size())
         dist.barrier()
 
 

@@ -17,7 +17,7 @@ except ImportError:  # torch 2.4 and 2.5, whose fully_shard needs CUDA
 
     fully_shard = None
 
-from ranks import main, needs_adapter, rank, size, start
+from ranks import main, rank, size, start
 
 GLOO = start()
 SAMPLES, FEATURES = 24, 12
@@ -99,7 +99,6 @@ class Training(unittest.TestCase):
         losses = train(module, torch.optim.SGD(module.parameters(), 0.1), *self.parts(), steps=8)
         self.assertLess(losses[-1], losses[0])
 
-    @needs_adapter
     def test_ddp_with_sparse_gradients_is_training_by_one_process(self):
         def embedding():
             torch.manual_seed(2)

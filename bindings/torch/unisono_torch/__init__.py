@@ -5,11 +5,8 @@
     dist.init_process_group("unisono")
 
 The adapter is compiled for the installed torch when the first group is made, once (see
-`python -m unisono_torch --prebuild`). With TORCH_UNISONO_PURE_PYTHON=1 nothing is compiled, and the
-group is a slower one in Python.
+`python -m unisono_torch --prebuild`).
 """
-
-import os
 
 NAME = "unisono"
 # What groups call themselves in profiles and messages.
@@ -18,8 +15,6 @@ SHOWN_NAME = NAME
 
 def _create(options, _group_options):
     """torch calls this for each group that this process is a member of."""
-    if os.environ.get("TORCH_UNISONO_PURE_PYTHON", "0") == "1":
-        return _create_in_python(options)
     from unisono_torch import _build
 
     _let_others_split()
@@ -47,16 +42,6 @@ def _let_others_split():
 def _no_split_without_a_part(backend, _device):
     if backend.name() != SHOWN_NAME:
         raise AttributeError(f"the backend {backend.name()} has no 'perform_nocolor_split'")
-
-
-def _create_in_python(options):
-    if getattr(options, "enable_reconfigure", False):
-        raise RuntimeError("unisono: enable_reconfigure needs the compiled adapter")
-    from unisono_torch import _pure_python
-
-    return _pure_python.PurePythonGroup(
-        options.store, options.group_rank, options.group_size, options.timeout, SHOWN_NAME
-    )
 
 
 def abort(group=None):

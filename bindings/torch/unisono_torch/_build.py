@@ -74,7 +74,11 @@ def _cache():
 def _compiler():
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     if shutil.which(compiler[0]) is None:
-        raise BuildError(f"no C++ compiler: {compiler[0]} was not found; install g++ or set CXX")
+        raise BuildError(
+            f"no C++ compiler: {compiler[0]} was not found; install g++, set CXX, or have a machine "
+            "like this compile the adapter (python -m unisono_torch --prebuild) into a "
+            "TORCH_UNISONO_CACHE that this one reads"
+        )
     return compiler
 
 

@@ -69,22 +69,22 @@ void check_root(int64_t root, int size, const char* operation) {
 
 }  // namespace
 
-// The end of a call that has not begun. torch ends the coalescing of calls only where all have, so
-// it is done here; those that were begun before stay to be waited for.
-struct UnisonoBackend::Refusal {
-  void operator()(UnisonoBackend* backend) const {
-    const std::lock_guard lock(backend->mutex_);
-    backend->is_coalescing_ = false;
-  }
-};
+void UnisonoBackend::Refusal::operator()(UnisonoBackend* backend) const {
+  std::vector<WorkPointer> dropped;  // ends when the mutex is free again
+  const std::lock_guard lock(backend->mutex_);
+  backend->is_coalescing_ = false;
+  dropped.swap(backend->coalesced_);
+}
 
-// A work in the making.
+// A work in the making, from the first line of a call on.
 struct UnisonoBackend::Started {
+  Started(UnisonoBackend* backend, const char* operation) : unfinished(backend), name(operation) {}
+
   Unfinished unfinished;
   const char* name;
-  std::shared_ptr<Lent> lent;
+  std::shared_ptr<Lent> lent = std::make_shared<Lent>();
   c10::intrusive_ptr<UnisonoWork> work;
-  unisono_call_options options;
+  unisono_call_options options = UNISONO_CALL_OPTIONS_INIT;
   // Of tensors of a GPU: what the call comes behind. Its work is in there too, but for messages,
   // which would hold each other up there: one that is received first waits for one that is sent.
   std::optional<c10::Stream> stream{};
@@ -155,12 +155,8 @@ CommPointer UnisonoBackend::comm_or_null() {
   return comm_;
 }
 
-UnisonoBackend::Started UnisonoBackend::begin(const char* name, OpType type, Tensors inputs,
-                                              Tensors outputs, milliseconds timeout) {
-  Started started;
-  started.unfinished.reset(this);
-  started.name = name;
-  started.options = UNISONO_CALL_OPTIONS_INIT;
+void UnisonoBackend::begin(Started& started, OpType type, Tensors inputs, Tensors outputs,
+                           milliseconds timeout) {
   const milliseconds limit = timeout > milliseconds(0) ? timeout : timeout_.load();
   started.options.timeout_ms = clamped(limit).count();
   const Tensors& tensors = inputs.empty() ? outputs : inputs;
@@ -170,11 +166,9 @@ UnisonoBackend::Started UnisonoBackend::begin(const char* name, OpType type, Ten
     started.options.has_stream = is_message ? 0 : 1;
     started.options.stream = handle_of(*started.stream);
   }
-  started.lent = std::make_shared<Lent>();
   started.work =
-      c10::make_intrusive<UnisonoWork>(getRank(), type, name, title_of(name_, name),
+      c10::make_intrusive<UnisonoWork>(getRank(), type, started.name, title_of(name_, started.name),
                                        std::move(inputs), std::move(outputs), started.lent);
-  return started;
 }
 
 // A stream of the group's own, beside which the application's stream computes on.
@@ -225,15 +219,17 @@ WorkPointer UnisonoBackend::give(Started&& started) {
 
 // Of what has been done already.
 WorkPointer UnisonoBackend::give_ended(const char* name, OpType type, const Tensors& tensors) {
-  Started started = begin(name, type, tensors, tensors, milliseconds(0));
+  Started started(this, name);
+  begin(started, type, tensors, tensors, milliseconds(0));
   if (started.stream) follow_current(*started.stream);
   return give(std::move(started));
 }
 
 WorkPointer UnisonoBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  Started started(this, "broadcast");
   check_single(tensors, "broadcast");
   check_root(options.rootRank, getSize(), "broadcast");
-  Started started = begin("broadcast", OpType::BROADCAST, tensors, tensors, options.timeout);
+  begin(started, OpType::BROADCAST, tensors, tensors, options.timeout);
   void* const data = started.write(tensors[0], true);
   unisono_call call = move_of(UNISONO_BROADCAST, tensors[0], data, data);
   call.root = static_cast<int32_t>(options.rootRank);
@@ -252,26 +248,28 @@ void UnisonoBackend::start_all_reduce(Started& started, at::Tensor& tensor,
 
 WorkPointer UnisonoBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
+  Started started(this, "all_reduce");
   check_single(tensors, "all_reduce");
-  Started started = begin("all_reduce", OpType::ALLREDUCE, tensors, tensors, options.timeout);
+  begin(started, OpType::ALLREDUCE, tensors, tensors, options.timeout);
   start_all_reduce(started, tensors[0], options.reduceOp);
   return give(std::move(started));
 }
 
 WorkPointer UnisonoBackend::allreduce_coalesced(Tensors& tensors,
                                                 const c10d::AllreduceCoalescedOptions& options) {
+  Started started(this, "all_reduce");
   for (const at::Tensor& tensor : tensors) check_dense(tensor, "all_reduce");
-  Started started =
-      begin("all_reduce", OpType::ALLREDUCE_COALESCED, tensors, tensors, options.timeout);
+  begin(started, OpType::ALLREDUCE_COALESCED, tensors, tensors, options.timeout);
   for (at::Tensor& tensor : tensors) start_all_reduce(started, tensor, options.reduceOp);
   return give(std::move(started));
 }
 
 WorkPointer UnisonoBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  Started started(this, "reduce");
   check_single(tensors, "reduce");
   check_root(options.rootRank, getSize(), "reduce");
   at::Tensor& tensor = tensors[0];
-  Started started = begin("reduce", OpType::REDUCE, tensors, tensors, options.timeout);
+  begin(started, OpType::REDUCE, tensors, tensors, options.timeout);
   unisono_call call = started.reduction(UNISONO_REDUCE, tensor, options.reduceOp);
   call.root = static_cast<int32_t>(options.rootRank);
   call.count = static_cast<size_t>(tensor.numel());
@@ -297,19 +295,20 @@ void UnisonoBackend::start_all_gather(Started& started, at::Tensor& output,
 
 WorkPointer UnisonoBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                             const c10d::AllgatherOptions& options) {
+  Started started(this, "all_gather");
   check_dense(input, "all_gather");
-  Started started =
-      begin("all_gather", OpType::_ALLGATHER_BASE, {input}, {output}, options.timeout);
+  begin(started, OpType::_ALLGATHER_BASE, {input}, {output}, options.timeout);
   start_all_gather(started, output, input);
   return give(std::move(started));
 }
 
 WorkPointer UnisonoBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                             const c10d::AllgatherOptions& options) {
+  Started started(this, "all_gather");
   TORCH_CHECK(outputs.size() == inputs.size(), "unisono: all_gather: ", outputs.size(),
               " outputs for ", inputs.size(), " inputs");
   for (const at::Tensor& input : inputs) check_dense(input, "all_gather");
-  Started started = begin("all_gather", OpType::COALESCED, inputs, outputs, options.timeout);
+  begin(started, OpType::COALESCED, inputs, outputs, options.timeout);
   for (size_t i = 0; i < inputs.size(); ++i) start_all_gather(started, outputs[i], inputs[i]);
   return give(std::move(started));
 }
@@ -335,16 +334,18 @@ void UnisonoBackend::start_all_gather_list(Started& started, const Tensors& outp
 
 WorkPointer UnisonoBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                       const c10d::AllgatherOptions& options) {
+  Started started(this, "all_gather");
   check_single(inputs, "all_gather");
   TORCH_CHECK(outputs.size() == 1, "unisono: all_gather: takes one list of outputs, not ",
               outputs.size());
-  Started started = begin("all_gather", OpType::ALLGATHER, inputs, outputs[0], options.timeout);
+  begin(started, OpType::ALLGATHER, inputs, outputs[0], options.timeout);
   start_all_gather_list(started, outputs[0], inputs[0]);
   return give(std::move(started));
 }
 
 WorkPointer UnisonoBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                 const c10d::AllgatherOptions& options) {
+  Started started(this, "all_gather");
   // By rank and then by input.
   TORCH_CHECK(static_cast<int>(outputs.size()) == getSize(),
               "unisono: all_gather: ", outputs.size(), " lists of outputs for ", getSize(),
@@ -356,7 +357,7 @@ WorkPointer UnisonoBackend::allgather_coalesced(TensorLists& outputs, Tensors& i
     all.insert(all.end(), of_rank.begin(), of_rank.end());
   }
   for (const at::Tensor& input : inputs) check_dense(input, "all_gather");
-  Started started = begin("all_gather", OpType::ALLGATHER_COALESCED, inputs, all, options.timeout);
+  begin(started, OpType::ALLGATHER_COALESCED, inputs, all, options.timeout);
   for (size_t i = 0; i < inputs.size(); ++i) {
     Tensors of_input;
     for (const Tensors& of_rank : outputs) of_input.push_back(of_rank[i]);
@@ -367,6 +368,7 @@ WorkPointer UnisonoBackend::allgather_coalesced(TensorLists& outputs, Tensors& i
 
 WorkPointer UnisonoBackend::gather(TensorLists& outputs, Tensors& inputs,
                                    const c10d::GatherOptions& options) {
+  Started started(this, "gather");
   check_single(inputs, "gather");
   check_root(options.rootRank, getSize(), "gather");
   const bool is_root = getRank() == options.rootRank;
@@ -374,8 +376,7 @@ WorkPointer UnisonoBackend::gather(TensorLists& outputs, Tensors& inputs,
                       : outputs.empty(),
               "unisono: gather: the root has one list of as many outputs as ranks (", getSize(),
               "), and no other rank has any");
-  Started started =
-      begin("gather", OpType::GATHER, inputs, is_root ? outputs[0] : Tensors(), options.timeout);
+  begin(started, OpType::GATHER, inputs, is_root ? outputs[0] : Tensors(), options.timeout);
   unisono_call call = move_of(UNISONO_GATHER_V, inputs[0], started.read(inputs[0]), nullptr);
   call.root = static_cast<int32_t>(options.rootRank);
   if (is_root) {
@@ -389,6 +390,7 @@ WorkPointer UnisonoBackend::gather(TensorLists& outputs, Tensors& inputs,
 
 WorkPointer UnisonoBackend::scatter(Tensors& outputs, TensorLists& inputs,
                                     const c10d::ScatterOptions& options) {
+  Started started(this, "scatter");
   check_single(outputs, "scatter");
   check_root(options.rootRank, getSize(), "scatter");
   const bool is_root = getRank() == options.rootRank;
@@ -396,8 +398,7 @@ WorkPointer UnisonoBackend::scatter(Tensors& outputs, TensorLists& inputs,
                       : inputs.empty(),
               "unisono: scatter: the root has one list of as many inputs as ranks (", getSize(),
               "), and no other rank has any");
-  Started started =
-      begin("scatter", OpType::SCATTER, is_root ? inputs[0] : Tensors(), outputs, options.timeout);
+  begin(started, OpType::SCATTER, is_root ? inputs[0] : Tensors(), outputs, options.timeout);
   unisono_call call =
       move_of(UNISONO_SCATTER_V, outputs[0], nullptr, started.write(outputs[0], false));
   call.root = static_cast<int32_t>(options.rootRank);
@@ -425,19 +426,20 @@ void UnisonoBackend::start_reduce_scatter(Started& started, at::Tensor& output,
 
 WorkPointer UnisonoBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::ReduceScatterOptions& options) {
+  Started started(this, "reduce_scatter");
   check_dense(input, "reduce_scatter");
-  Started started =
-      begin("reduce_scatter", OpType::_REDUCE_SCATTER_BASE, {input}, {output}, options.timeout);
+  begin(started, OpType::_REDUCE_SCATTER_BASE, {input}, {output}, options.timeout);
   start_reduce_scatter(started, output, input, options.reduceOp);
   return give(std::move(started));
 }
 
 WorkPointer UnisonoBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  Started started(this, "reduce_scatter");
   TORCH_CHECK(outputs.size() == inputs.size(), "unisono: reduce_scatter: ", outputs.size(),
               " outputs for ", inputs.size(), " inputs");
   for (const at::Tensor& input : inputs) check_dense(input, "reduce_scatter");
-  Started started = begin("reduce_scatter", OpType::COALESCED, inputs, outputs, options.timeout);
+  begin(started, OpType::COALESCED, inputs, outputs, options.timeout);
   for (size_t i = 0; i < inputs.size(); ++i) {
     start_reduce_scatter(started, outputs[i], inputs[i], options.reduceOp);
   }
@@ -446,6 +448,7 @@ WorkPointer UnisonoBackend::reduce_scatter_tensor_coalesced(
 
 WorkPointer UnisonoBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                            const c10d::ReduceScatterOptions& options) {
+  Started started(this, "reduce_scatter");
   check_single(outputs, "reduce_scatter");
   TORCH_CHECK(inputs.size() == 1 && static_cast<int>(inputs[0].size()) == getSize(),
               "unisono: reduce_scatter: one list of as many inputs as ranks (", getSize(),
@@ -456,8 +459,7 @@ WorkPointer UnisonoBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs
               "unisono: reduce_scatter: the output has ", output.numel(),
               " elements, and the input of its rank ",
               inputs[0][static_cast<size_t>(getRank())].numel());
-  Started started =
-      begin("reduce_scatter", OpType::REDUCE_SCATTER, inputs[0], outputs, options.timeout);
+  begin(started, OpType::REDUCE_SCATTER, inputs[0], outputs, options.timeout);
   unisono_call call = started.reduction(UNISONO_REDUCE_SCATTER_V, output, options.reduceOp);
   call.in = started.read_all(inputs[0]);
   call.out = started.write(output, false);
@@ -472,16 +474,21 @@ WorkPointer UnisonoBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                           std::vector<int64_t>& out_splits,
                                           std::vector<int64_t>& in_splits,
                                           const c10d::AllToAllOptions& options) {
+  Started started(this, "all_to_all");
   check_dense(input, "all_to_all");
   check_alike(input, output, "all_to_all");
-  Started started = begin("all_to_all", OpType::ALLTOALL_BASE, {input}, {output}, options.timeout);
+  const bool has_splits = !in_splits.empty() || !out_splits.empty();
+  TORCH_CHECK(has_splits || input.numel() == output.numel(), "unisono: all_to_all: the input has ",
+              input.numel(), " elements and the output ", output.numel(),
+              "; make them equally many, or give split sizes");
+  begin(started, OpType::ALLTOALL_BASE, {input}, {output}, options.timeout);
   const std::vector<size_t> in_units = split_units(input, in_splits, getSize(), "input");
   const std::vector<size_t> out_units = split_units(output, out_splits, getSize(), "output");
   const void* const in = started.read(input);
   void* const out = started.write(output, false);
   unisono_call call = move_of(UNISONO_ALL_TO_ALL, input, in, out);
   call.count = in_units.front();
-  if (!in_splits.empty() || !out_splits.empty()) {
+  if (has_splits) {
     call.collective = UNISONO_ALL_TO_ALL_V;
     call.count = 0;
     call.in_counts = started.keep(in_units);
@@ -493,11 +500,12 @@ WorkPointer UnisonoBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
 
 WorkPointer UnisonoBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                      const c10d::AllToAllOptions& options) {
+  Started started(this, "all_to_all");
   TORCH_CHECK(
       static_cast<int>(inputs.size()) == getSize() && static_cast<int>(outputs.size()) == getSize(),
       "unisono: all_to_all: as many inputs and outputs as ranks (", getSize(), ") are needed");
   check_alike(inputs[0], outputs[0], "all_to_all");
-  Started started = begin("all_to_all", OpType::ALLTOALL, inputs, outputs, options.timeout);
+  begin(started, OpType::ALLTOALL, inputs, outputs, options.timeout);
   unisono_call call = move_of(UNISONO_ALL_TO_ALL_V, inputs[0], started.read_all(inputs),
                               started.write_all(outputs));
   call.count = 0;
@@ -508,21 +516,19 @@ WorkPointer UnisonoBackend::alltoall(Tensors& outputs, Tensors& inputs,
 }
 
 WorkPointer UnisonoBackend::message(const MessageKind& kind, Tensors& tensors, int peer, int tag) {
-  Unfinished unfinished(this);
+  Started started(this, kind.name);
   const bool is_send = kind.type == OpType::SEND;
   check_single(tensors, kind.name);
   // Those below are of monitored barriers.
   TORCH_CHECK(tag >= 0, "unisono: ", kind.name, ": the tag is ", tag,
               ", accepted are those from 0 on");
-  Started started =
-      begin(kind.name, kind.type, tensors, is_send ? Tensors() : tensors, milliseconds(0));
+  begin(started, kind.type, tensors, is_send ? Tensors() : tensors, milliseconds(0));
   unisono_call call = move_of(is_send ? UNISONO_SEND : UNISONO_RECEIVE, tensors[0],
                               is_send ? started.read(tensors[0]) : nullptr,
                               is_send ? nullptr : started.write(tensors[0], false));
   call.peer = peer;
   call.tag = static_cast<uint32_t>(tag);
   start(started, call);
-  unfinished.release();
   return give(std::move(started));
 }
 
@@ -539,7 +545,8 @@ WorkPointer UnisonoBackend::recvAnysource(Tensors& tensors, int tag) {
 }
 
 WorkPointer UnisonoBackend::barrier(const c10d::BarrierOptions& options) {
-  Started started = begin("barrier", OpType::BARRIER, {}, {}, options.timeout);
+  Started started(this, "barrier");
+  begin(started, OpType::BARRIER, {}, {}, options.timeout);
   start(started, call_of(UNISONO_BARRIER));
   return give(std::move(started));
 }

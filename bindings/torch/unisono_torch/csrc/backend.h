@@ -115,11 +115,15 @@ class UnisonoBackend : public c10d::Backend {
 
  private:
   struct Started;
-  struct Refusal;
+  // The first line of every call: one that does not begin ends the coalescing of calls, which torch
+  // does only where all have begun. Nobody waits any more for those that were begun before.
+  struct Refusal {
+    void operator()(UnisonoBackend* backend) const;
+  };
   using Unfinished = std::unique_ptr<UnisonoBackend, Refusal>;
 
-  Started begin(const char* name, c10d::OpType type, Tensors inputs, Tensors outputs,
-                std::chrono::milliseconds timeout);
+  void begin(Started& started, c10d::OpType type, Tensors inputs, Tensors outputs,
+             std::chrono::milliseconds timeout);
   void start(Started& started, const unisono_call& call);
   void number(Started& started);
   WorkPointer give(Started&& started);

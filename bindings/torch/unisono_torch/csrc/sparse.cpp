@@ -91,6 +91,7 @@ at::Tensor UnisonoBackend::gather_rows(const at::Tensor& own, const std::vector<
 
 WorkPointer UnisonoBackend::allreduce_sparse(Tensors& tensors,
                                              const c10d::AllreduceOptions& options) {
+  Unfinished unfinished(this);
   const ReduceOp& op = options.reduceOp;
   check_sparse(tensors, op);
   const at::NoGradGuard no_grad;
@@ -108,7 +109,9 @@ WorkPointer UnisonoBackend::allreduce_sparse(Tensors& tensors,
     const at::AutoDispatchBelowADInplaceOrView below;
     tensors[0].copy_(sum);
   }
-  return give_ended("all_reduce", c10d::OpType::_ALLREDUCE_SPARSE, tensors);
+  WorkPointer work = give_ended("all_reduce", c10d::OpType::_ALLREDUCE_SPARSE, tensors);
+  unfinished.release();
+  return work;
 }
 
 }  // namespace unisono_torch

@@ -217,7 +217,8 @@ std::vector<size_t> split_units(const at::Tensor& tensor, const std::vector<int6
   std::vector<size_t> units;
   int64_t sum = 0;
   for (const int64_t split : splits) {
-    TORCH_CHECK(split >= 0, "unisono: all_to_all: a split size of the ", which, " is ", split);
+    TORCH_CHECK(split >= 0 && split <= rows, "unisono: all_to_all: a split size of the ", which,
+                " is ", split, ", its first dimension is ", rows);
     sum += split;
     units.push_back(static_cast<size_t>(split) * row_units);
   }
