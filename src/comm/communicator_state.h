@@ -39,11 +39,11 @@ class CommunicatorState final : public WatchedCommunicator,
   /// Under the lock.
   bool has_calls_on_devices() const;
 
-  /// Runs a blocking call and returns its outcome. `received`: what a receive got. Throws nothing
-  /// but std::bad_alloc.
-  Status run(const Call& call, Received* received = nullptr);
-  /// A bad argument is an error here; everything later is the request's outcome.
-  Result<std::shared_ptr<RequestState>> start(const Call& call);
+  /// Runs a blocking call and returns its outcome. Throws nothing but std::bad_alloc. A callback
+  /// may drop this communicator meanwhile.
+  FirstFailure run(const Call& call);
+  /// A bad argument is an error here; everything later is the outcome of the request. As run().
+  FirstFailure start(const Call& call, std::shared_ptr<RequestState>* request);
   /// For begin_together(), under the lock: checks the call, selects a backend and has it start the
   /// call, which the engine then advances. Null: a blocking call that is over already. `in_group`:
   /// see StartedCall.
@@ -89,7 +89,7 @@ class CommunicatorState final : public WatchedCommunicator,
   };
   Result<RequestState*> admit(const GroupedCall& grouped, const Admission& how);
   Result<RequestState*> begin_message(const GroupedCall& grouped);
-  std::optional<Status> try_run(GroupedCall& grouped);
+  bool try_run(GroupedCall& grouped, FirstFailure* first);
   void go_on(GroupedCall& grouped);
 
   const std::shared_ptr<Runtime> runtime_;

@@ -13,6 +13,16 @@
 
 namespace unisono {
 namespace detail {
+
+void FirstFailure::note(const Status& outcome, Collective of, const CommunicatorState& on) {
+  if (!status.ok() || outcome.ok()) return;
+  *this = {outcome, of, on.shared_from_this()};
+}
+
+void FirstFailure::raise() const {
+  if (!status) throw communicator->error(status, collective);
+}
+
 namespace {
 
 class Group {
@@ -89,11 +99,21 @@ class Group {
     begin_those([](const GroupedCall&) { return true; });
     engine.start_and_linger({tasks.data(), tasks.size()});
     is_flushed_ = !engine.messenger().has_unsent();
+    // Small calls, which are over here, do without.
+    const bool are_over = std::all_of(calls_.begin(), calls_.end(), may_return);
+    if (!are_over || !is_flushed_ || engine.has_deferred()) keep_communicators();
+  }
+
+  void keep_communicators() {
+    for (GroupedCall& each : calls_) {
+      if (each.kept == nullptr) each.kept = each.communicator->shared_from_this();
+    }
   }
 
   // Host calls come behind device calls that have not told the peers about themselves. Those wait
   // for this rank's own device, or for members that make the same calls in the same order.
   void begin_in_turn() {
+    keep_communicators();
     bool some_wait = begin_some(calls_.size() > 1);
     for (const GroupedCall& each : calls_) {
       if (each.request != nullptr) {
@@ -180,6 +200,7 @@ class Group {
   void look_at_peers() {
     for (const GroupedCall& deaf : calls_) {
       if (!deaf.only_sent) continue;
+      keep_communicators();
       note(deaf, deaf.communicator->look_at_peers());
       for (GroupedCall& each : calls_) {
         if (&engine_of(each) == &engine_of(deaf)) each.only_sent = false;
@@ -207,7 +228,7 @@ class Group {
   }
 
   void note(const GroupedCall& each, const Status& outcome) {
-    first_.note(outcome, each.call->collective, each.communicator);
+    first_.note(outcome, each.call->collective, *each.communicator);
   }
 
   const std::span<GroupedCall> calls_;
@@ -253,8 +274,7 @@ void group(std::span<const MemberCall> calls) {
         "group");
     grouped.push_back({&state, &each.call, state.devices().concerns(each.call)});
   }
-  const detail::FirstFailure first = detail::run_together(grouped, nullptr);
-  if (!first.status) throw first.communicator->error(first.status, first.collective);
+  detail::run_together(grouped, nullptr).raise();
 }
 
 }  // namespace unisono
