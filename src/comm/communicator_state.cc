@@ -2,6 +2,7 @@
 #include "comm/communicator_state.h"
 
 #include <algorithm>
+#include <new>
 
 namespace unisono::detail {
 namespace {
@@ -64,6 +65,16 @@ FirstFailure CommunicatorState::run(const Call& call) {
 // begun, or goes on with one.
 bool CommunicatorState::try_run(GroupedCall& grouped, FirstFailure* first) {
   const Engine::Lock lock(runtime_->engine());
+  try {
+    return try_on_host(grouped, first);
+  } catch (const std::bad_alloc&) {
+    give_up(grouped);
+    throw;
+  }
+}
+
+// As try_run(), under the lock.
+bool CommunicatorState::try_on_host(GroupedCall& grouped, FirstFailure* first) {
   Status failure = usable();
   const Tried tried =
       failure.ok() ? host_.try_run(*grouped.call, grouped.checked, &failure) : Tried::kRefused;
@@ -103,23 +114,26 @@ FirstFailure CommunicatorState::start(const Call& call, std::shared_ptr<RequestS
   GroupedCall grouped{this, &call, devices_.concerns(call), true};
   FirstFailure first = begin_together({&grouped, 1});
   if (!first.status) return first;
-  Engine& engine = runtime_->engine();
-  {
-    const Engine::Lock lock(engine);
-    *request = grouped.request->shared_from_this();
-    (*request)->refer(std::move(grouped.kept));
-    (*request)->held = false;
-  }
-  if (call.options.stream) await_enqueued(**request);
-  if ((*request)->done.load(std::memory_order_acquire)) {
-    engine.flush();
-    if ((*request)->at_peers().only_sends) {
-      static_cast<void>(look_at_peers());  // a failure is the next call's
-    }
-  } else {
-    engine.wake_progress_thread();
-  }
+  *request = grouped.request->shared_from_this();
+  (*request)->refer(std::move(grouped.kept));
+  (*request)->held = false;
   return first;
+}
+
+void CommunicatorState::let_run(RequestState& request) {
+  if (request.call.options.stream) await_enqueued(request);
+  if (!request.done.load(std::memory_order_acquire)) {
+    return runtime_->engine().wake_progress_thread();
+  }
+  runtime_->engine().flush();
+  if (request.at_peers().only_sends) {
+    static_cast<void>(look_at_peers());  // a failure is the next call's
+  }
+}
+
+void CommunicatorState::give_up(GroupedCall& grouped) {
+  fail_without_memory(grouped.call->collective);
+  if (grouped.request != nullptr) grouped.request->held = false;
 }
 
 Result<RequestState*> CommunicatorState::begin(const GroupedCall& grouped, bool in_group) {
@@ -148,10 +162,7 @@ Result<RequestState*> CommunicatorState::admit(const GroupedCall& grouped, const
   request.is_asynchronous = grouped.is_asynchronous;
   const Result<Operation*> started =
       grouped.on_device ? devices_.start(request, checked.shape) : host_.start(request, checked);
-  if (!started) {
-    request.held = false;
-    return how.is_inner ? started.error() : not_started(started.error());
-  }
+  if (!started) return how.is_inner ? started.error() : not_started(started.error());
   return note_begun(request, *started);
 }
 

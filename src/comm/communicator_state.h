@@ -51,6 +51,10 @@ class CommunicatorState final : public WatchedCommunicator,
   /// Waits for the end of a blocking call. With a stream that is when its work is in the stream,
   /// and the request goes on by itself then.
   Status settle(GroupedCall& grouped, Received* received);
+  /// An asynchronous call goes on by itself, once it is in its stream.
+  void let_run(RequestState& request);
+  /// Under the lock: std::bad_alloc has ended the call, which lends nothing any more.
+  void give_up(GroupedCall& grouped);
   /// Looks at what the peers have said, after a blocking call that waited for nobody: otherwise the
   /// next call that waits would be the first to hear of it.
   Status look_at_peers();
@@ -90,6 +94,7 @@ class CommunicatorState final : public WatchedCommunicator,
   Result<RequestState*> admit(const GroupedCall& grouped, const Admission& how);
   Result<RequestState*> begin_message(const GroupedCall& grouped);
   bool try_run(GroupedCall& grouped, FirstFailure* first);
+  bool try_on_host(GroupedCall& grouped, FirstFailure* first);
   void go_on(GroupedCall& grouped);
 
   const std::shared_ptr<Runtime> runtime_;

@@ -42,8 +42,7 @@ struct GroupedCall {
   std::shared_ptr<CommunicatorState> kept;
 };
 
-/// The first half of run_together(), and all there is of an asynchronous call, whose request is
-/// then `held` for the caller.
+/// Begins asynchronous calls. Where none fails, their requests are then `held` for the caller.
 FirstFailure begin_together(std::span<GroupedCall> calls);
 /// Calls of one communicator begin in the order in which they are given, but where all are
 /// messages, the sends first; after one that could not begin, none begins. `received`: what the
