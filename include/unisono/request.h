@@ -54,6 +54,8 @@ class UNISONO_API Request {
   /// its thread has to run next, and other ranks may wait for these: with two callbacks that run in
   /// different orders on two ranks nothing goes on. It is safe only where one callback at a time is
   /// pending in the rank.
+  /// It may close, move or destroy a communicator, on a thread that may use that: also one in whose
+  /// call its thread waits, which then ends as on any that was closed.
   /// While it runs on the library's own thread, only calls that somebody waits for or tests make
   /// progress: keep it short. An empty function is kInvalidArgument.
   void on_completion(std::function<void(const Status&)> callback);

@@ -2,24 +2,33 @@
 
 namespace unisono {
 
-void MessageOperation::begin_send(Messenger& messenger, Rank peer, Rank member,
-                                  const MessageKey& key, const CallRecord& record,
-                                  std::span<const std::byte> payload) {
+// Where memory is used up in the midst of it, nothing of the message stays behind.
+template <typename Post>
+void MessageOperation::begin(Messenger& messenger, Rank member, const Post& post) {
   messenger_ = &messenger;
   member_ = member;
   status_ = Status();
   done_ = false;
-  done_ = messenger.send(peer, key, record, payload, *this, 0);
+  try {
+    done_ = post();
+  } catch (...) {
+    messenger.cancel(*this);
+    throw;
+  }
+}
+
+void MessageOperation::begin_send(Messenger& messenger, Rank peer, Rank member,
+                                  const MessageKey& key, const CallRecord& record,
+                                  std::span<const std::byte> payload) {
+  begin(messenger, member, [&] { return messenger.send(peer, key, record, payload, *this, 0); });
 }
 
 void MessageOperation::begin_receive(Messenger& messenger, Rank peer, Rank member,
                                      const MessageKey& key, std::span<std::byte> room) {
-  messenger_ = &messenger;
-  member_ = member;
-  status_ = Status();
-  done_ = false;
   result_ = {};
-  done_ = messenger.receive_tagged(peer, key, room.data(), room.size(), &result_, *this, 0);
+  begin(messenger, member, [&] {
+    return messenger.receive_tagged(peer, key, room.data(), room.size(), &result_, *this, 0);
+  });
 }
 
 void MessageOperation::fail(const Status& cause) {

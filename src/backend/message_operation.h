@@ -24,6 +24,8 @@ class MessageOperation final : public Operation, private MessageOwner {
   const TaggedResult& result() const { return result_; }
 
  private:
+  template <typename Post>
+  void begin(Messenger& messenger, Rank member, const Post& post);
   void message_done(std::uint32_t) override { done_ = true; }
   void message_piece(std::uint32_t, std::size_t, std::span<const std::byte>) override {}
 

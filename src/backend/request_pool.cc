@@ -22,7 +22,7 @@ RequestState& RequestPool::acquire() {
     request = all_.emplace_back(std::make_shared<RequestState>()).get();
     request->on_done = [this](Task& done) { on_done_(static_cast<RequestState&>(done)); };
   }
-  request->held = true;
+  running_.reserve(all_.capacity());
   return *request;
 }
 

@@ -16,8 +16,8 @@ class RequestPool {
   /// `on_done` runs once for each that was started, by whoever finishes it.
   explicit RequestPool(std::function<void(RequestState&)> on_done) : on_done_(std::move(on_done)) {}
 
-  /// A request that nobody refers to, `held` for the caller. It still has what the last call left
-  /// in it.
+  /// A request that nobody refers to. It still has what the last call left in it. note_running()
+  /// comes before the next one is acquired.
   RequestState& acquire();
   /// Resets `request` to this call.
   static void fill(RequestState& request, const Call& call);
@@ -27,7 +27,11 @@ class RequestPool {
 
   /// Calls that the engine has, in the order in which they were made.
   const std::vector<RequestState*>& running() const { return running_; }
-  void note_running(RequestState& request) { running_.push_back(&request); }
+  /// `request` has begun, and is `held` for whoever made the call. Allocates nothing.
+  void note_running(RequestState& request) {
+    request.held = true;
+    running_.push_back(&request);
+  }
   void note_ended(const RequestState& request) { std::erase(running_, &request); }
 
  private:

@@ -67,8 +67,9 @@ int Collectives::size() const { return state_ == nullptr ? 0 : state_->size(); }
 bool Communicator::empty() const { return state_ == nullptr; }
 
 Status Communicator::status() const {
-  if (state_ == nullptr) return kEmpty;
-  return state_->runtime().is_forked_copy() ? kInherited : state_->status();
+  const std::shared_ptr<detail::CommunicatorState> keep = state_;  // a callback may drop this one
+  if (keep == nullptr) return kEmpty;
+  return keep->runtime().is_forked_copy() ? kInherited : keep->status();
 }
 
 std::string Communicator::describe() const {
@@ -83,31 +84,25 @@ std::string Communicator::host_of(Rank rank) const {
   return state_->runtime().world().members[static_cast<std::size_t>(world)].host_name;
 }
 
-void Collectives::run(const Call& call) {
-  const Status status = member(state_, call.collective).run(call);
-  if (!status) throw state_->error(status, call.collective);
-}
+void Collectives::run(const Call& call) { member(state_, call.collective).run(call).raise(); }
 
 Request Collectives::start(const Call& call) {
-  Result<std::shared_ptr<detail::RequestState>> request =
-      member(state_, call.collective).start(call);
-  if (!request) throw state_->error(request.error(), call.collective);
-  return Request(std::move(*request));
+  std::shared_ptr<detail::RequestState> request;
+  member(state_, call.collective).start(call, &request).raise();
+  return Request(std::move(request));
 }
 
 Received Communicator::receive(void* data, std::size_t count, DataType type, Rank source, Tag tag,
                                const CallOptions& options) {
+  const Call call{.collective = Collective::kReceive,
+                  .out = data,
+                  .count = count,
+                  .type = type,
+                  .peer = source,
+                  .tag = tag,
+                  .options = options};
   Received received;
-  const Status status = member(state_, "receive")
-                            .run({.collective = Collective::kReceive,
-                                  .out = data,
-                                  .count = count,
-                                  .type = type,
-                                  .peer = source,
-                                  .tag = tag,
-                                  .options = options},
-                                 &received);
-  if (!status) throw state_->error(status, Collective::kReceive);
+  detail::run_together(member(state_, "receive"), {&call, 1}, &received).raise();
   return received;
 }
 
@@ -129,26 +124,25 @@ Received Communicator::send_receive(const void* sent, std::size_t sent_count, Ra
                       .tag = tag,
                       .options = options}};
   Received result;
-  const detail::FirstFailure first =
-      detail::run_together(member(state_, "send_receive"), calls, &result);
-  if (!first.status) throw state_->error(first.status, first.collective);
+  detail::run_together(member(state_, "send_receive"), calls, &result).raise();
   return result;
 }
 
 void Communicator::group(std::span<const Call> calls) {
-  const detail::FirstFailure first = detail::run_together(member(state_, "group"), calls, nullptr);
-  if (!first.status) throw state_->error(first.status, first.collective);
+  detail::run_together(member(state_, "group"), calls, nullptr).raise();
 }
 
 Communicator Communicator::split(int color, int key) {
+  const std::shared_ptr<detail::CommunicatorState> keep = state_;  // a callback may drop this one
   Result<std::shared_ptr<detail::CommunicatorState>> part =
-      detail::split(member(state_, "split"), color, key);
-  if (!part) throw state_->error(part.error(), "split");
+      detail::split(member(keep, "split"), color, key);
+  if (!part) throw keep->error(part.error(), "split");
   return Communicator(std::move(*part));
 }
 
 Communicator Communicator::subset(std::span<const Rank> ranks) {
-  member(state_, "subset");
+  const std::shared_ptr<detail::CommunicatorState> keep = state_;  // a callback may drop this one
+  member(keep, "subset");
   const auto refuse = [](const std::string& why) {
     throw Error(Status(ErrorCode::kInvalidArgument, why), {.operation = "subset"});
   };
@@ -167,8 +161,8 @@ Communicator Communicator::subset(std::span<const Rank> ranks) {
   const bool is_in = self != ranks.end();
   const auto place = static_cast<int>(self - ranks.begin());
   Result<std::shared_ptr<detail::CommunicatorState>> part =
-      is_in ? detail::split(*state_, 0, place, ranks) : detail::split(*state_, -1, 0);
-  if (!part) throw state_->error(part.error(), "subset");
+      is_in ? detail::split(*keep, 0, place, ranks) : detail::split(*keep, -1, 0);
+  if (!part) throw keep->error(part.error(), "subset");
   return Communicator(std::move(*part));
 }
 

@@ -2,6 +2,7 @@
 #include "comm/communicator_state.h"
 
 #include <algorithm>
+#include <new>
 
 namespace unisono::detail {
 namespace {
@@ -47,42 +48,58 @@ void CommunicatorState::enlist() {
 
 CommunicatorState::~CommunicatorState() { close(); }
 
-Status CommunicatorState::run(const Call& call, Received* received) {
+FirstFailure CommunicatorState::run(const Call& call) {
   GroupedCall grouped{this, &call, devices_.concerns(call)};
   const bool on_host = !grouped.on_device && devices_.is_in_turn(call, false);
   if (!on_host || native() == nullptr || is_point_to_point(call.collective)) {
-    return run_together({&grouped, 1}, received).status;
+    return run_together({&grouped, 1}, nullptr);
   }
   HostBackends::Checked checked;
   grouped.checked = &checked;
-  if (const std::optional<Status> outcome = try_run(grouped)) return *outcome;
-  return run_together({&grouped, 1}, nullptr).status;
+  FirstFailure first;
+  if (!try_run(grouped, &first)) first = run_together({&grouped, 1}, nullptr);
+  return first;
 }
 
-// A collective of members that share memory, most often over without a request. None: it has not
+// A collective of members that share memory, most often over without a request. False: it has not
 // begun, or goes on with one.
-std::optional<Status> CommunicatorState::try_run(GroupedCall& grouped) {
+bool CommunicatorState::try_run(GroupedCall& grouped, FirstFailure* first) {
   const Engine::Lock lock(runtime_->engine());
-  UNISONO_TRY(usable());
-  Status failure;
-  switch (host_.try_run(*grouped.call, grouped.checked, &failure)) {
-    case Tried::kNotBegun:
-      return std::nullopt;
+  try {
+    return try_on_host(grouped, first);
+  } catch (const std::bad_alloc&) {
+    give_up(grouped);
+    throw;
+  }
+}
+
+// As try_run(), under the lock.
+bool CommunicatorState::try_on_host(GroupedCall& grouped, FirstFailure* first) {
+  Status failure = usable();
+  const Tried tried =
+      failure.ok() ? host_.try_run(*grouped.call, grouped.checked, &failure) : Tried::kRefused;
+  switch (tried) {
     case Tried::kOver:
-      return Status();
-    case Tried::kRefused:
-      return failure;
-    case Tried::kFailed:
-      fail(naming_rank(failure), Tell::kEveryone);
-      return this->failure();
+      return true;
+    case Tried::kNotBegun:
+      return false;
     case Tried::kGoesOn:
       go_on(grouped);
+      return false;
+    case Tried::kFailed:
+      fail(naming_rank(failure), Tell::kEveryone);
+      failure = this->failure();
+      break;
+    case Tried::kRefused:
+      break;
   }
-  return std::nullopt;
+  first->note(failure, grouped.call->collective, *this);
+  return true;
 }
 
 // Gives a call that was tried, and is not over, its request.
 void CommunicatorState::go_on(GroupedCall& grouped) {
+  grouped.kept = shared_from_this();
   RequestState& request = prepare(*grouped.call);
   grouped.request = note_begun(request, host_.go_on(request));
   grouped.has_begun = true;
@@ -93,28 +110,30 @@ void CommunicatorState::go_on(GroupedCall& grouped) {
   }
 }
 
-Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call) {
+FirstFailure CommunicatorState::start(const Call& call, std::shared_ptr<RequestState>* request) {
   GroupedCall grouped{this, &call, devices_.concerns(call), true};
-  const FirstFailure first = begin_together({&grouped, 1});
-  if (!first.status) return first.status;
-  Engine& engine = runtime_->engine();
-  std::shared_ptr<RequestState> request;
-  {
-    const Engine::Lock lock(engine);
-    request = grouped.request->shared_from_this();
-    request->refer(shared_from_this());
-    request->held = false;
+  FirstFailure first = begin_together({&grouped, 1});
+  if (!first.status) return first;
+  *request = grouped.request->shared_from_this();
+  (*request)->refer(std::move(grouped.kept));
+  (*request)->held = false;
+  return first;
+}
+
+void CommunicatorState::let_run(RequestState& request) {
+  if (request.call.options.stream) await_enqueued(request);
+  if (!request.done.load(std::memory_order_acquire)) {
+    return runtime_->engine().wake_progress_thread();
   }
-  if (call.options.stream) await_enqueued(*request);
-  if (request->done.load(std::memory_order_acquire)) {
-    engine.flush();
-    if (request->at_peers().only_sends) {
-      static_cast<void>(look_at_peers());  // a failure is the next call's
-    }
-  } else {
-    engine.wake_progress_thread();
+  runtime_->engine().flush();
+  if (request.at_peers().only_sends) {
+    static_cast<void>(look_at_peers());  // a failure is the next call's
   }
-  return request;
+}
+
+void CommunicatorState::give_up(GroupedCall& grouped) {
+  fail_without_memory(grouped.call->collective);
+  if (grouped.request != nullptr) grouped.request->held = false;
 }
 
 Result<RequestState*> CommunicatorState::begin(const GroupedCall& grouped, bool in_group) {
@@ -143,10 +162,7 @@ Result<RequestState*> CommunicatorState::admit(const GroupedCall& grouped, const
   request.is_asynchronous = grouped.is_asynchronous;
   const Result<Operation*> started =
       grouped.on_device ? devices_.start(request, checked.shape) : host_.start(request, checked);
-  if (!started) {
-    request.held = false;
-    return how.is_inner ? started.error() : not_started(started.error());
-  }
+  if (!started) return how.is_inner ? started.error() : not_started(started.error());
   return note_begun(request, *started);
 }
 

@@ -39,11 +39,11 @@ class CommunicatorState final : public WatchedCommunicator,
   /// Under the lock.
   bool has_calls_on_devices() const;
 
-  /// Runs a blocking call and returns its outcome. `received`: what a receive got. Throws nothing
-  /// but std::bad_alloc.
-  Status run(const Call& call, Received* received = nullptr);
-  /// A bad argument is an error here; everything later is the request's outcome.
-  Result<std::shared_ptr<RequestState>> start(const Call& call);
+  /// Runs a blocking call and returns its outcome. Throws nothing but std::bad_alloc. A callback
+  /// may drop this communicator meanwhile.
+  FirstFailure run(const Call& call);
+  /// A bad argument is an error here; everything later is the outcome of the request. As run().
+  FirstFailure start(const Call& call, std::shared_ptr<RequestState>* request);
   /// For begin_together(), under the lock: checks the call, selects a backend and has it start the
   /// call, which the engine then advances. Null: a blocking call that is over already. `in_group`:
   /// see StartedCall.
@@ -51,6 +51,10 @@ class CommunicatorState final : public WatchedCommunicator,
   /// Waits for the end of a blocking call. With a stream that is when its work is in the stream,
   /// and the request goes on by itself then.
   Status settle(GroupedCall& grouped, Received* received);
+  /// An asynchronous call goes on by itself, once it is in its stream.
+  void let_run(RequestState& request);
+  /// Under the lock: std::bad_alloc has ended the call, which lends nothing any more.
+  void give_up(GroupedCall& grouped);
   /// Looks at what the peers have said, after a blocking call that waited for nobody: otherwise the
   /// next call that waits would be the first to hear of it.
   Status look_at_peers();
@@ -89,7 +93,8 @@ class CommunicatorState final : public WatchedCommunicator,
   };
   Result<RequestState*> admit(const GroupedCall& grouped, const Admission& how);
   Result<RequestState*> begin_message(const GroupedCall& grouped);
-  std::optional<Status> try_run(GroupedCall& grouped);
+  bool try_run(GroupedCall& grouped, FirstFailure* first);
+  bool try_on_host(GroupedCall& grouped, FirstFailure* first);
   void go_on(GroupedCall& grouped);
 
   const std::shared_ptr<Runtime> runtime_;

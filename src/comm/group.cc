@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/container/small_vector.hpp>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -13,7 +14,39 @@
 
 namespace unisono {
 namespace detail {
+
+void FirstFailure::note(const Status& outcome, Collective of, const CommunicatorState& on) {
+  if (!status.ok() || outcome.ok()) return;
+  *this = {outcome, of, on.shared_from_this()};
+}
+
+void FirstFailure::raise() const {
+  if (!status) throw communicator->error(status, collective);
+}
+
 namespace {
+
+// Before the first callback that may run on this thread, and drop a communicator.
+void keep_communicators(std::span<GroupedCall> calls) {
+  for (GroupedCall& each : calls) {
+    if (each.kept == nullptr) each.kept = each.communicator->shared_from_this();
+  }
+}
+
+// Where memory is used up in the midst of `work`, the calls lend nothing any more.
+template <typename Work>
+void run_or_give_up(std::span<GroupedCall> calls, const Work& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    keep_communicators(calls);
+    for (GroupedCall& each : calls) {
+      const Engine::Lock lock(each.communicator->runtime().engine());
+      each.communicator->give_up(each);
+    }
+    throw;
+  }
+}
 
 class Group {
  public:
@@ -26,6 +59,11 @@ class Group {
     } else {
       begin_in_turn();
     }
+  }
+
+  void let_run() {
+    if (!first_.status.ok()) return;
+    for (const GroupedCall& each : calls_) each.communicator->let_run(*each.request);
   }
 
   void end(Received* received) {
@@ -69,11 +107,24 @@ class Group {
     if (last != calls_.rend()) last->may_linger = true;
   }
 
-  // What is over soon never reaches another thread.
+  // What is over soon never reaches another thread. Small calls, which are over here, need not be
+  // kept.
   void begin_at_once() {
     Engine& engine = engine_of(calls_.front());
-    boost::container::small_vector<Task*, 8> tasks;
     const Engine::Lock lock(engine);
+    try {
+      begin_and_linger(engine);
+    } catch (...) {
+      keep_communicators(calls_);
+      throw;
+    }
+    is_flushed_ = !engine.messenger().has_unsent();
+    const bool are_over = std::all_of(calls_.begin(), calls_.end(), may_return);
+    if (!are_over || !is_flushed_ || engine.has_deferred()) keep_communicators(calls_);
+  }
+
+  void begin_and_linger(Engine& engine) {
+    boost::container::small_vector<Task*, 8> tasks;
     const auto begin_those = [&](auto is_meant) {
       for (GroupedCall& each : calls_) {
         if (each.has_begun || !is_meant(each)) continue;
@@ -88,12 +139,12 @@ class Group {
     }
     begin_those([](const GroupedCall&) { return true; });
     engine.start_and_linger({tasks.data(), tasks.size()});
-    is_flushed_ = !engine.messenger().has_unsent();
   }
 
   // Host calls come behind device calls that have not told the peers about themselves. Those wait
   // for this rank's own device, or for members that make the same calls in the same order.
   void begin_in_turn() {
+    keep_communicators(calls_);
     bool some_wait = begin_some(calls_.size() > 1);
     for (const GroupedCall& each : calls_) {
       if (each.request != nullptr) {
@@ -180,6 +231,7 @@ class Group {
   void look_at_peers() {
     for (const GroupedCall& deaf : calls_) {
       if (!deaf.only_sent) continue;
+      keep_communicators(calls_);
       note(deaf, deaf.communicator->look_at_peers());
       for (GroupedCall& each : calls_) {
         if (&engine_of(each) == &engine_of(deaf)) each.only_sent = false;
@@ -207,7 +259,7 @@ class Group {
   }
 
   void note(const GroupedCall& each, const Status& outcome) {
-    first_.note(outcome, each.call->collective, each.communicator);
+    first_.note(outcome, each.call->collective, *each.communicator);
   }
 
   const std::span<GroupedCall> calls_;
@@ -221,7 +273,11 @@ class Group {
 
 FirstFailure begin_together(std::span<GroupedCall> calls) {
   FirstFailure first;
-  Group(calls, &first).begin();
+  Group group(calls, &first);
+  run_or_give_up(calls, [&] {
+    group.begin();
+    group.let_run();
+  });
   return first;
 }
 
@@ -229,8 +285,10 @@ FirstFailure run_together(std::span<GroupedCall> calls, Received* received) {
   FirstFailure first;
   if (calls.empty()) return first;
   Group group(calls, &first);
-  group.begin();
-  group.end(received);
+  run_or_give_up(calls, [&] {
+    group.begin();
+    group.end(received);
+  });
   return first;
 }
 
@@ -253,8 +311,7 @@ void group(std::span<const MemberCall> calls) {
         "group");
     grouped.push_back({&state, &each.call, state.devices().concerns(each.call)});
   }
-  const detail::FirstFailure first = detail::run_together(grouped, nullptr);
-  if (!first.status) throw first.communicator->error(first.status, first.collective);
+  detail::run_together(grouped, nullptr).raise();
 }
 
 }  // namespace unisono

@@ -4,6 +4,7 @@
 // Thread rule: as the communicators'.
 #pragma once
 
+#include <memory>
 #include <span>
 
 #include "backend/host_backends.h"
@@ -17,17 +18,17 @@ class CommunicatorState;
 struct FirstFailure {
   Status status;
   Collective collective = Collective::kBarrier;
-  const CommunicatorState* communicator = nullptr;
+  /// Kept, because a callback may have dropped it meanwhile.
+  std::shared_ptr<const CommunicatorState> communicator;
 
-  void note(const Status& outcome, Collective of, const CommunicatorState* on) {
-    if (!status.ok() || outcome.ok()) return;
-    *this = {outcome, of, on};
-  }
+  void note(const Status& outcome, Collective of, const CommunicatorState& on);
+  /// Throws it as Error, if there is one.
+  void raise() const;
 };
 
 /// One of the calls, and how far it is.
 struct GroupedCall {
-  CommunicatorState* communicator = nullptr;
+  CommunicatorState* communicator = nullptr;  ///< the caller's, unless it is `kept`
   const Call* call = nullptr;
   /// On device memory, as CommunicatorDevices::concerns() has found before any of them began.
   bool on_device = false;
@@ -37,10 +38,11 @@ struct GroupedCall {
   bool has_begun = false;                    ///< or was refused, or comes after one that was
   bool only_sent = false;                    ///< it is over and has heard of no peer
   RequestState* request = nullptr;  ///< null before it has begun; blocking: where it was over then
+  /// The communicator, from before the first callback that may run on this thread, and drop it.
+  std::shared_ptr<CommunicatorState> kept;
 };
 
-/// The first half of run_together(), and all there is of an asynchronous call, whose request is
-/// then `held` for the caller.
+/// Begins asynchronous calls. Where none fails, their requests are then `held` for the caller.
 FirstFailure begin_together(std::span<GroupedCall> calls);
 /// Calls of one communicator begin in the order in which they are given, but where all are
 /// messages, the sends first; after one that could not begin, none begins. `received`: what the

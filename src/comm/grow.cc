@@ -47,11 +47,13 @@ class GrowingMember final : public rendezvous::GrowingGroup {
   int size() const override { return parent_.size(); }
   Status call(Collective collective, const void* in, void* out, std::size_t bytes,
               milliseconds timeout) override {
-    return parent_.run({.collective = collective,
-                        .in = in,
-                        .out = out,
-                        .count = bytes,
-                        .options = {.timeout = timeout}});
+    return parent_
+        .run({.collective = collective,
+              .in = in,
+              .out = out,
+              .count = bytes,
+              .options = {.timeout = timeout}})
+        .status;
   }
   // A member that is lost meanwhile will not come.
   Status go_on() override {
@@ -133,7 +135,7 @@ Result<std::shared_ptr<CommunicatorState>> rejoin_by(TimePoint deadline, Store& 
                                         {store, job_place(name, place.job), place.rank, place.size,
                                          go_on, true},
                                         meet_by));
-    Status used = grown->run(first_call(timeout));
+    Status used = grown->run(first_call(timeout)).status;
     if (!used) std::exchange(grown, nullptr)->close();
     return used;
   };

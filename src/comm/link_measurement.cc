@@ -90,7 +90,7 @@ class HostRing {
                 .options = options()};
     // Whatever the settings ask for, nothing is reduced and all rank counts are served.
     gather.options.algorithm = "bruck";
-    UNISONO_TRY(all_.run(gather));
+    UNISONO_TRY(all_.run(gather).status);
     return *std::max_element(theirs.begin(), theirs.end());
   }
 

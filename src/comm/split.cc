@@ -48,11 +48,13 @@ class ReservedBlock {
 template <typename T>
 Result<std::vector<T>> share(CommunicatorState& parent, const T& mine) {
   std::vector<T> all(static_cast<std::size_t>(parent.size()));
-  UNISONO_TRY(parent.run({.collective = Collective::kAllGather,
-                          .in = &mine,
-                          .out = all.data(),
-                          .count = sizeof(T),
-                          .type = DataType::kUint8}));
+  UNISONO_TRY(parent
+                  .run({.collective = Collective::kAllGather,
+                        .in = &mine,
+                        .out = all.data(),
+                        .count = sizeof(T),
+                        .type = DataType::kUint8})
+                  .status);
   return all;
 }
 

@@ -65,10 +65,7 @@ RequestState* WatchedCommunicator::begin_message(const Call& call, int looks) {
     return nullptr;
   }
   RequestState& request = requests_.acquire();
-  if (host_.messages().try_run(request, call) == Tried::kOver) {
-    request.held = false;
-    return nullptr;
-  }
+  if (host_.messages().try_run(request, call) == Tried::kOver) return nullptr;
   RequestPool::fill(request, call);
   return note_begun(request, host_.messages().go_on(request));
 }
@@ -121,6 +118,16 @@ void WatchedCommunicator::fail(Status cause, Tell tell) {
 void WatchedCommunicator::end_calls(const Status& cause) {
   const std::vector<RequestState*> running = requests_.running();
   for (RequestState* request : running) around_.engine.fail(*request, cause);
+}
+
+void WatchedCommunicator::fail_without_memory(Collective collective) {
+  fail(Status(ErrorCode::kOutOfResources,
+              "rank " + std::to_string(rank()) + " has no memory left for " +
+                  std::string(name_of(collective)),
+              rank()),
+       Tell::kEveryone);
+  // It may have failed before, and memory was too little to end all then.
+  end_calls(failure());
 }
 
 FailureDecision WatchedCommunicator::decision_of(const Status& cause) const {

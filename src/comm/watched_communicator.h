@@ -77,6 +77,8 @@ class WatchedCommunicator : public JobCommunicator {
   /// What the caller hears of a call that could not be started.
   Status not_started(const Status& why);
   Status naming_rank(const Status& cause) const;
+  /// Memory is used up in the midst of a call: it fails everywhere, and lends nothing any more.
+  void fail_without_memory(Collective collective);
   /// Fails for what the watchdog has seen, if it has.
   void fail_as_seen(const Status& seen);
   void give_back_buffers(const Status& cause);

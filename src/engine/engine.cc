@@ -3,7 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <system_error>
+#include <exception>
 
 #include "base/log.h"
 #include "base/signals_blocked.h"
@@ -90,8 +90,8 @@ void Engine::finish(Task& task) {
 }
 
 void Engine::enlist(Task& task) {
-  task.running = true;
   tasks_.push_back(&task);
+  task.running = true;
   running_.fetch_add(1, std::memory_order_seq_cst);  // see Waiter
 }
 
@@ -235,7 +235,7 @@ void Engine::wake_progress_thread() {
     const SignalsBlocked blocked;
     progress_ = std::thread([this] { progress_loop(); });
     has_progress_thread_.store(true, std::memory_order_seq_cst);  // see Waiter
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {  // threads are refused, or there is no memory
     log::warning(std::string("no progress thread (") + error.what() +
                  "): asynchronous calls only move while this rank waits or tests");
   }

@@ -92,6 +92,8 @@ class Engine {
   /// that. It may start calls, and does not throw. If that thread was waiting, the progress thread
   /// beats in its place meanwhile.
   void defer(std::function<void()> work) { deferred_.push_back(std::move(work)); }
+  /// Under the lock.
+  bool has_deferred() const { return !deferred_.empty(); }
   /// Without the lock, after a blocking call: sends what it left behind in a transport, or has the
   /// progress thread send it.
   void flush();

@@ -166,6 +166,9 @@ bool Messenger::submit(Peer& peer, Outgoing* message) {
 // that is done has no owner afterwards and is released.
 PostResult Messenger::post(Peer& peer, Outgoing* message) {
   const bool eager = message->state == Outgoing::State::kEager;
+  // What the transport holds is found in the list, though memory is used up.
+  if (eager && peer.lent.size() == peer.lent.capacity())
+    peer.lent.reserve(2 * peer.lent.size() + 8);
   const PostResult result = peer.endpoint->post_send(
       message->header, eager ? message->payload : std::span<const std::byte>{},
       reinterpret_cast<std::uint64_t>(message));
@@ -224,9 +227,9 @@ void Messenger::pump(Peer& peer) {
   for (std::size_t i = 0; i < peer.streaming.size();) {
     Outgoing* message = peer.streaming[i];
     if (!stream(peer, message)) return;
+    peer.lent.push_back(message);
     peer.streaming.erase(peer.streaming.begin() + static_cast<std::ptrdiff_t>(i));
     --unsent_;
-    peer.lent.push_back(message);
     finish_if_sent(message);
   }
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -184,6 +185,89 @@ TEST_P(Allocation, ThatFailsReleasesNoBufferOfADetachedCall) {
   });
   EXPECT_GT(failed, 0U) << "no allocation was refused";
   EXPECT_LT(failed, kMost) << "there are more of them than were tried";
+}
+
+// How a call ended on the thread on which an allocation was refused.
+enum class End { kWell, kByError, kByBadAlloc };
+
+template <typename Run>
+End end_of(const Run& run) {
+  try {
+    run();
+    return End::kWell;
+  } catch (const Error&) {
+    return End::kByError;
+  } catch (const std::bad_alloc&) {
+    return End::kByBadAlloc;
+  }
+}
+
+// A call of rank 0, and what rank 1 does once that has begun or has ended.
+struct LentCall {
+  const char* name;
+  Request (*start)(Communicator&, std::vector<int>&);
+  void (*peer)(Communicator&, std::vector<int>&);
+  std::uint64_t tried = 300;  // of its allocations; there are fewer
+};
+
+const LentCall kLentCalls[]{
+    {"receive_async",
+     [](Communicator& comm, std::vector<int>& data) { return comm.receive_async(data, 1); },
+     [](Communicator& comm, std::vector<int>& data) { comm.send(data, 0); }},
+    {"broadcast_async",
+     [](Communicator& comm, std::vector<int>& data) { return comm.broadcast_async(data, 1); },
+     [](Communicator& comm, std::vector<int>& data) { comm.broadcast(data, 1); }},
+    {"receive",
+     [](Communicator& comm, std::vector<int>& data) {
+       comm.receive(data, 1, 0, {.timeout = std::chrono::milliseconds(1)});
+       return Request();
+     },
+     [](Communicator& comm, std::vector<int>& data) { comm.send(data, 0); },
+     20},  // some while it waits; those after its deadline take a decision each
+};
+
+// Rank 0's part. False: none of its allocations was refused.
+bool start_and_check(Communicator& comm, Communicator& other, const LentCall& call,
+                     std::size_t count, std::uint64_t nth, std::atomic<bool>& has_begun) {
+  std::vector<int> data(count, -1);
+  Request request;
+  refused_allocation = allocations + nth;
+  const End end = end_of([&] { request = call.start(other, data); });
+  const bool was_last = allocations < std::exchange(refused_allocation, 0);
+  has_begun = true;
+  if (end == End::kWell) request.wait();
+  comm.barrier();
+  has_begun = false;
+  EXPECT_EQ(data, std::vector<int>(count, end == End::kWell ? 7 : -1))
+      << call.name << " of " << count << " with allocation " << nth << " refused";
+  EXPECT_EQ(other.status().ok(), end == End::kWell) << call.name;
+  return !was_last;
+}
+
+// Whichever allocation of a call fails: nothing is written to its buffer once it has thrown, and
+// the others do not wait for it.
+TEST_P(Allocation, ThatFailsLendsNoBufferOfACallThatThrew) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  std::atomic<bool> has_begun = false;
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    for (const LentCall& call : kLentCalls) {
+      for (const std::size_t count : {100UL, 50'000UL}) {
+        std::int32_t goes_on = 1;
+        for (std::uint64_t nth = 1; goes_on != 0 && nth <= call.tried; ++nth) {
+          Communicator other = comm.duplicate();  // whose first call allocates most
+          if (comm.rank() == 0) {
+            goes_on = start_and_check(comm, other, call, count, nth, has_begun) ? 1 : 0;
+          } else {
+            std::vector<int> data(count, 7);
+            while (!has_begun && comm.status().ok()) std::this_thread::yield();
+            static_cast<void>(end_of([&] { call.peer(other, data); }));
+            comm.barrier();
+          }
+          comm.broadcast(&goes_on, 1, DataType::kInt32, 0);
+        }
+      }
+    }
+  });
 }
 
 // What a split has reserved of shared memory goes back where memory is used up before it has told

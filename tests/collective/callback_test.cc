@@ -10,6 +10,7 @@
 
 #include "tests/collective/rank_sums.h"
 #include "tests/support/rank_job.h"
+#include "tests/support/setting.h"
 #include "tests/support/tested_transports.h"
 
 namespace unisono::test {
@@ -135,6 +136,121 @@ TEST_P(Callbacks, MayDropTheCommunicatorWhileItIsClosed) {
     closed->close();
     EXPECT_EQ(closed->empty(), comm.rank() == 0);
     comm.barrier();
+  });
+}
+
+// What a thread may be in when the communicator fails: what it is told then.
+struct Wait {
+  const char* name;
+  Status (*outcome)(Communicator&);
+};
+
+template <typename Run>
+Status outcome_of(const Run& run) {
+  try {
+    run();
+    return Status();
+  } catch (const Error& error) {
+    return Status(error.code(), error.what());
+  }
+}
+
+const Wait kWaits[]{
+    {"barrier", [](Communicator& comm) { return outcome_of([&] { comm.barrier(); }); }},
+    {"receive",
+     [](Communicator& comm) {
+       std::vector<int> data(1);
+       return outcome_of([&] { comm.receive(data, 1); });
+     }},
+    {"group",
+     [](Communicator& comm) {
+       const MemberCall call{&comm, {.collective = Collective::kBarrier}};
+       return outcome_of([&] { group({&call, 1}); });
+     }},
+    {"split", [](Communicator& comm) { return outcome_of([&] { comm.split(0); }); }},
+    {"subset",
+     [](Communicator& comm) { return outcome_of([&] { comm.subset(std::vector<Rank>{0}); }); }},
+    {"status",
+     [](Communicator& comm) {
+       Status status;
+       while (status.ok()) status = comm.status();
+       return status;
+     }},
+};
+
+// Rank 1 ends the communicator in which rank 0 waits. True there where rank 0 was in it when its
+// callback ran, and not the library's own thread, which may not touch it.
+bool drop_while_waiting(Communicator& comm, const Wait& wait, bool detaches) {
+  Communicator other = comm.duplicate();
+  std::vector<int> word(1);
+  if (comm.rank() == 1) {
+    comm.receive(word, 0);
+    other.abort("of the test");
+    return false;
+  }
+  bool was_here = false;
+  std::atomic<bool> is_over = false;
+  Request request = other.receive_async(word, 1, Tag(7));
+  request.on_completion([&, waiting = std::this_thread::get_id()](const Status&) {
+    was_here = std::this_thread::get_id() == waiting;
+    if (was_here) other = Communicator();  // the last that has it, but for who waits
+    is_over = true;
+  });
+  if (detaches) request.detach(nullptr);
+  comm.send(std::vector<int>{1}, 1);
+  EXPECT_EQ(wait.outcome(other).code(), ErrorCode::kAborted) << wait.name;
+  while (!is_over) std::this_thread::yield();
+  EXPECT_EQ(other.empty(), was_here) << wait.name;
+  return was_here;
+}
+
+TEST_P(Callbacks, MayDropTheCommunicatorThatItsThreadWaitsIn) {
+  constexpr int kRoundsMax = 100;
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    for (const Wait& wait : kWaits) {
+      for (const bool detaches : {false, true}) {
+        int was_here = 0;
+        for (int round = 0; was_here == 0 && round < kRoundsMax; ++round) {
+          was_here = drop_while_waiting(comm, wait, detaches) ? 1 : 0;
+          comm.broadcast(&was_here, 1, DataType::kInt32, 0);
+        }
+        EXPECT_EQ(was_here, 1) << wait.name << ": the waiting thread ran no callback";
+      }
+    }
+  });
+}
+
+// A call that fails the communicator when it begins.
+TEST_P(Callbacks, MayDropTheCommunicatorWhoseCallCannotBegin) {
+  const Setting little("UNISONO_SCRATCH_BYTES", "1M");
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<std::int64_t> data(1'000'000);
+    const CallOptions too_much{.algorithm = "recursive_doubling"};
+    for (const bool is_asynchronous : {false, true}) {
+      for (const bool detaches : {false, true}) {
+        Communicator other = comm.duplicate();
+        if (comm.rank() == 0) {
+          std::vector<int> word(1);
+          Request request = other.receive_async(word, 1);
+          const auto caller = std::this_thread::get_id();
+          request.on_completion([&](const Status&) {
+            EXPECT_EQ(std::this_thread::get_id(), caller);
+            other = Communicator();
+          });
+          if (detaches) request.detach(nullptr);
+          const Status outcome = outcome_of([&] {
+            if (is_asynchronous) {
+              other.all_reduce_async(data, ops::sum, too_much);
+            } else {
+              other.all_reduce(data, ops::sum, too_much);
+            }
+          });
+          EXPECT_EQ(outcome.code(), ErrorCode::kOutOfResources) << outcome.message();
+          EXPECT_TRUE(other.empty());
+        }
+        comm.barrier();
+      }
+    }
   });
 }
 

@@ -15,6 +15,8 @@ struct RequestPoolTest : ::testing::Test {
 
 TEST_F(RequestPoolTest, LendsARequestAgainOnceNobodyRefersToIt) {
   detail::RequestState& first = pool.prepare(call);
+  EXPECT_EQ(&pool.prepare(call), &first) << "it has not begun";
+  pool.note_running(first);
   EXPECT_NE(&pool.prepare(call), &first) << "a blocking call still has it";
   auto asynchronous = first.shared_from_this();
   first.refer(nullptr);
@@ -35,7 +37,6 @@ TEST_F(RequestPoolTest, LeavesNothingOfTheCallBefore) {
   before->done.store(true);
   before->outcome = Status(ErrorCode::kRankFailed, "first", 1);
   before->on_host = before;
-  before->held = false;
   detail::RequestState& after = pool.prepare({.collective = Collective::kScan});
   ASSERT_EQ(&after, before);
   EXPECT_EQ(after.call.collective, Collective::kScan);
@@ -54,12 +55,13 @@ TEST_F(RequestPoolTest, CopiesCountsThatTheCallerMayChange) {
 }
 
 TEST_F(RequestPoolTest, KnowsWhatRunsInTheOrderOfTheCalls) {
-  detail::RequestState& first = pool.prepare(call);
-  detail::RequestState& second = pool.prepare(call);
-  detail::RequestState& third = pool.prepare(call);
-  for (auto* each : {&first, &second, &third}) pool.note_running(*each);
-  pool.note_ended(second);
-  EXPECT_EQ(pool.running(), (std::vector<detail::RequestState*>{&first, &third}));
+  std::vector<detail::RequestState*> made;
+  for (int i = 0; i < 3; ++i) {
+    made.push_back(&pool.prepare(call));
+    pool.note_running(*made.back());
+  }
+  pool.note_ended(*made[1]);
+  EXPECT_EQ(pool.running(), (std::vector<detail::RequestState*>{made[0], made[2]}));
 }
 
 }  // namespace
