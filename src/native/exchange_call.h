@@ -13,8 +13,8 @@
 // its own, because either way leaves lines where the other would not. The giver tells in its offer
 // which part, and where its first chunk lies there.
 //
-// Blocks whose length the ranks have not agreed on (v-collectives) come with a
-// table in the cell; where they are small, so do the blocks.
+// Blocks whose length the ranks have not agreed on (v-collectives) come with a table in the cell;
+// where they are small, so do the blocks.
 #pragma once
 
 #include "native/large_call.h"

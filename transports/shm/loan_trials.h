@@ -64,6 +64,8 @@ inline constexpr std::uint32_t kRowMessagesMax = 100;
 inline constexpr std::uint32_t kMessagesUntilNext = 2'000;
 /// A ring whose pieces are tried again (store_trials.h) has decided on them by then.
 inline constexpr std::uint32_t kMessagesUntilCheck = 64;
+/// Messages of a size differ by less.
+inline constexpr std::uint32_t kMessagesChangedPercent = 200;
 
 /// What the reader tells, word by word: for each size the number of the last message in the upper
 /// half and its time in ns for a MiB in the lower one.
@@ -100,7 +102,7 @@ class LoanTrials {
     bool knows_long_rows = false;  // from these, or of an earlier job
     std::uint32_t known = 0;       // what messages took as it was decided, ns for a MiB; or 0
     std::uint32_t until_check = kMessagesUntilCheck;
-    WayChecks checks{kMessagesUntilCheck, kMessagesUntilNext, 200};
+    WayChecks checks{kMessagesUntilCheck, kMessagesUntilNext, kMessagesChangedPercent};
     // The row that runs, or the check: all messages from `first` on go its way.
     std::uint32_t row = 0;
     std::uint32_t messages = 0;
@@ -109,6 +111,7 @@ class LoanTrials {
     std::uint32_t times_known = 0;
     std::array<std::uint32_t, kLongRowTimes> times{};  // ns for a MiB
     std::array<std::uint32_t, 2> least{};              // of the rows: through the ring, lent
+    std::size_t way() const { return decided ? 1 : 0; }
     std::uint32_t row_times() const { return row < kRows ? kRowTimes : kLongRowTimes; }
     std::uint32_t received = 0;                // of those that are followed, when last seen
     std::uint32_t alone = kFollowingMessages;  // messages since

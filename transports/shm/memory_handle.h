@@ -44,7 +44,7 @@ inline constexpr int kRegisteredOffsetBits = 48;
 struct MemoryView {
   MemoryPath path = MemoryPath::kNone;
   const std::byte* base = nullptr;  ///< null of kNone and kSingleCopy
-  std::uint64_t address = 0;        ///< kSingleCopy; what the owner's window is for, of kNone
+  std::uint64_t address = 0;        ///< kSingleCopy; of kNone what its user makes of it
   /// kRegistered: the mapping that `base` lies in. It stays even if the owner gives the range up.
   std::shared_ptr<const FileView> mapping{};
 };

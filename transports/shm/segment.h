@@ -156,7 +156,9 @@ struct RankEntry {
 struct ControlPage {
   std::atomic<std::uint64_t> magic;  ///< stored last
   std::uint64_t rank_count;
-  std::uint64_t cached_rotation;  ///< bytes
+  /// Bytes, twice the second-level cache as its maker knows that; 0: it does not. Read by all,
+  /// since cores of one host may differ.
+  std::uint64_t cached_rotation;
   std::atomic<std::uint64_t> blocks_taken[kGroupsMax / 64];
   RankEntry ranks[kLocalRanksMax];
   TrialMemory trials;

@@ -14,7 +14,7 @@ SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment::State> shared, std::ui
   self_ = static_cast<int>(std::find(members_.begin(), members_.end(), own) - members_.begin());
   block_ = shared_->segment->base() + layout.block_offset(block);
   windows_ = block_ + layout.block_head_bytes(layout.rank_count);
-  // The leader has told its length; a length that is none of ours is made one.
+  // What was told may be no length of ours.
   const std::size_t cached = std::clamp<std::size_t>(shared_->control().cached_rotation,
                                                      kCachedRotationMin, kCachedRotationMax);
   rotation_ = {windows_ + layout.rank_count * kWindowBytes,

@@ -58,13 +58,6 @@ bool has_bit(const RankBits& bits, int rank) {
   return (bits[rank / 64].load(std::memory_order_relaxed) >> (rank % 64) & 1) != 0;
 }
 
-// Twice the second-level cache, where the system says how long that is.
-std::size_t choose_cached_rotation() {
-  const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  const std::size_t bytes = 2 * static_cast<std::size_t>(std::max(cache, 0L));
-  return round_up(std::clamp(bytes, kCachedRotationMin, kCachedRotationMax), kPageBytes);
-}
-
 }  // namespace
 
 SharedSegment::SharedSegment(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -296,7 +289,7 @@ Result<std::shared_ptr<SharedSegment>> SharedSegment::open(LocalListener& listen
     }
     state->segment = *made;
     state->control().rank_count = state->layout.rank_count;
-    state->control().cached_rotation = choose_cached_rotation();
+    state->control().cached_rotation = 2 * std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0L);
     state->begin_trials();
     state->control().magic.store(kSegmentMagic, std::memory_order_release);
   }

@@ -3,9 +3,9 @@
 // cache hand lines over slowly), so it is tried with the first pieces of a ring, and again after
 // every kPiecesUntilNext; where an earlier job has left what it learned (trial_memory.h) a ring
 // begins with that, and tries after a quarter of those. In between a row of pieces is timed after
-// every kPiecesUntilCheck (way_checks.h). What a store costs depends on how its line
-// was written the time before: pieces of each kind go around the ring before some are timed, short
-// ones as far as they get.
+// every kPiecesUntilCheck (way_checks.h). What a store costs depends on how its line was written
+// the time before: pieces of each kind go around the ring before some are timed, short ones as far
+// as they get.
 //
 // The writer marks a piece that is timed, kTrialRow in a row of each kind. The reader times its
 // copy of it and tells the writer, in the ring's second control line, the median of a row, in the
@@ -50,6 +50,8 @@ inline int size_of_piece(std::size_t bytes) {
 /// Of one size, until it is tried again.
 inline constexpr std::uint32_t kPiecesUntilNext = 20'000;
 inline constexpr std::uint32_t kPiecesUntilCheck = 1'000;
+/// Most are of one size. (Rings of two cores of an EPYC take 1.9 times as long in its slow state.)
+inline constexpr std::uint32_t kPiecesChangedPercent = 150;
 /// Before those that are timed: pieces of 8 KiB go around the largest ring. Shorter ones would take
 /// too long to.
 inline constexpr std::uint32_t kSettlingPieces = 128;
@@ -114,7 +116,7 @@ class StoreTrials {
     PieceStores stores;
     PieceStores decided;
     std::uint32_t known = 0;  // what pieces took both ends as it was decided, ns for a MiB; or 0
-    WayChecks checks{kPiecesUntilCheck, kPiecesUntilNext, 150};
+    WayChecks checks{kPiecesUntilCheck, kPiecesUntilNext, kPiecesChangedPercent};
     RowOfTimes row;                      // that runs
     std::array<std::uint32_t, 2> own{};  // the better row's, ns for a MiB: cached, streamed
   };
