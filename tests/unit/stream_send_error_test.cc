@@ -10,7 +10,8 @@
 
 namespace {
 
-int next_send_error = 0;
+// Of this thread: other tests of the program send from several.
+thread_local int next_send_error = 0;
 
 }  // namespace
 
