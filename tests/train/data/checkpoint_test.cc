@@ -179,6 +179,17 @@ TEST(CheckpointFile, WithHostileLengthsIsRefusedOrRead) {
   EXPECT_GT(refused, 100);
 }
 
+TEST(CheckpointFile, WithMoreElementsThanMemoryCanHoldIsNamed) {
+  const TemporaryFolder folder;
+  save_checkpoint(folder / "whole", toy(1));
+  const std::string bytes = read_file(folder / "whole");
+  // Behind the name and the number of dimensions: 2^48 and 2^14.
+  forge(folder / "forged", bytes, bytes.find("weight") + 10,
+        std::string("\0\0\0\0\0\0\1\0\0\x40\0\0\0\0\0\0", 16));
+  EXPECT_THAT(thrown_by([&] { load_checkpoint(folder / "forged"); }),
+              HasSubstr(folder / "forged: is damaged: a tensor with an extent of 16384"));
+}
+
 TEST(CheckpointFile, ThatIsNoneSaysSo) {
   const TemporaryFolder folder;
   EXPECT_THAT(thrown_by([&] { load_checkpoint(folder / "missing"); }),
