@@ -179,10 +179,6 @@ Checkpoint read_checkpoint_file(const std::string& path) {
               std::to_string(checkpoint.order.size()) + " bytes");
   }
   checkpoint.sampler_seed = file.number<std::uint64_t>();
-  checkpoint.world_size = file.number<std::uint64_t>();
-  for (std::uint32_t left = file.count(8); left > 0; --left) {
-    checkpoint.random_seeds.push_back(file.number<std::uint64_t>());
-  }
   file.expect_end();
   return checkpoint;
 }
