@@ -82,7 +82,6 @@ std::vector<Bytes> checkpoint_corpus() {
   checkpoint.optimizer = "adam";
   checkpoint.optimizer_state = {{.name = "m", .values = {0.5F}}};
   checkpoint.order = "shuffled";
-  checkpoint.random_seeds = {1, 2};
   const std::string path = folder() / "made";
   write_checkpoint_file(path, checkpoint, {});
   const Bytes file = read_file(path);

@@ -29,7 +29,8 @@ TEST(Commands, SayWhyTheirOutputIsLost) {
        {"--help", "--version", "info", "info --json", "info --help", "plan all_reduce -n 2",
         "plan all_reduce -n 8 --json", "plan all_reduce --cost", "plan --help",
         "perf all_reduce -n 1 -e 64", "perf all_reduce -n 1 -e 64 --json",
-        "perf all_reduce -n 2 -e 64 --json", "perf --help", "run --help", "run -n 2 -- echo x"}) {
+        "perf all_reduce -n 2 -e 64 --json", "perf --help", "run --help", "run -n 2 -- echo x",
+        "tune -n 2 --transport shm -e 64 --budget-ms 1 -o /dev/null"}) {
     const ShellRun run = run_command(std::string(line) + " 2>&1 > /dev/full");
     EXPECT_EQ(run.status, 1) << line;
     EXPECT_THAT(run.output, HasSubstr("cannot write standard output: No space left on device"))

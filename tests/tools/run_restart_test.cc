@@ -1,6 +1,10 @@
 // Ranks that are started again: the failed one, which rejoins the others, or everyone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "launcher.h"
 #include "tests/support/temporary_folder.h"
@@ -39,6 +43,33 @@ TEST(RunRestart, EndsTheJobOnceNoneIsLeft) {
   Launcher launcher(ranks(3, 1), {.environment = {"VICTIMS=1,2"}});
   EXPECT_EQ(launcher.wait(), 128 + 9);
   EXPECT_THAT(launcher.err(), HasSubstr("starting rank 1 again (1 of 1"));
+}
+
+// Both are due at once, since the launcher looks when both have ended.
+TEST(RunRestart, StartsNoOtherRankWhereOneCannotBeStarted) {
+  const test::TemporaryFolder folder;
+  const std::string program = folder / "program";
+  std::ofstream(program) << "#!/bin/sh\necho pid$RANK=$$ end$RANK\nexec sleep 1000\n";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  Launcher launcher({"-n", "3", "--max-restarts", "5", "--timeout-report", "0.1", program});
+  for (const char* end : {"end0", "end1", "end2"}) {
+    ASSERT_TRUE(launcher.prints(end)) << launcher.err();
+  }
+  launcher.signal(SIGSTOP);
+  ASSERT_TRUE(eventually([&] { return is_stopped(launcher.pid()); }));
+  std::filesystem::remove(program);
+  for (const char* rank : {"pid0=", "pid1="}) {
+    const pid_t pid = number_after(launcher.out(), rank);
+    ::kill(pid, SIGKILL);
+    ASSERT_TRUE(eventually([&] { return !is_alive(pid); }));
+  }
+  launcher.signal(SIGCONT);
+  EXPECT_NE(launcher.wait(), 0);
+  const std::string& said = launcher.err();
+  EXPECT_THAT(said, AllOf(HasSubstr("rank 0 again"), HasSubstr("rank 1 again"))) << said;
+  const std::string cannot = "unisono run: command not found: " + program;
+  EXPECT_THAT(said, HasSubstr(cannot));
+  EXPECT_EQ(said.find(cannot), said.rfind(cannot)) << said;
 }
 
 // Nobody is left that it could rejoin.

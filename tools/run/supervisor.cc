@@ -385,9 +385,8 @@ void Supervisor::on_rank_failure(const RankProcess& failed, Failure failure) {
 }
 
 void Supervisor::start_again() {
-  const std::vector<int> due = policy_.due_ranks();
-  if (phase_ != Phase::kRunning) return;
-  for (const int rank : due) {
+  for (const int rank : policy_.due_ranks()) {
+    if (phase_ != Phase::kRunning) return;  // one that could not be started ends the job
     const auto ranks = job_.ranks_again(policy_.restarts(), true);
     if (!ranks) {
       on_failure({1, ranks.error().message()});

@@ -114,8 +114,6 @@ void complete(const Training& training, Checkpoint* checkpoint) {
   checkpoint->step_samples = options.batch;
   checkpoint->order = order_of(options);
   checkpoint->sampler_seed = options.seed;
-  checkpoint->world_size = static_cast<std::uint64_t>(options.ranks);
-  checkpoint->random_seeds = {options.seed};
 }
 
 // Every rank has arrived before rank 0 writes, and none goes on before the file is whole.

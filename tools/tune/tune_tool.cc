@@ -198,7 +198,8 @@ int tune_main(int argc, char** argv) {
     if (c < ' ') c = '?';  // it must stay one line of comment
   }
   const Status status = run(options, *config, command);
-  return status.ok() ? 0 : tools::fail("unisono tune", status, 1);
+  return tools::finish_output("unisono tune",
+                              status.ok() ? 0 : tools::fail("unisono tune", status, 1));
 }
 
 }  // namespace unisono

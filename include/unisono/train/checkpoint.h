@@ -6,13 +6,12 @@
 //
 // The file, all numbers little-endian:
 //    0  8 bytes  "UNISONO", 0x1a
-//    8  u32      version, 2
+//    8  u32      version, 3
 //   12  u32      CRC-32 of everything from byte 16 on
 //   16  u64      bytes of the file
 //   24  body     string model; tensors parameters; tensors buffers; string optimizer;
 //                u64 optimizer steps; arrays optimizer state; u64 epoch; u64 step;
-//                u64 samples of a step; string order; u64 sampler seed; u64 world size;
-//                u32 n and n u64 random seeds
+//                u64 samples of a step; string order; u64 sampler seed
 // string: u32 bytes and the bytes. arrays: u32 n and n times (string name, u64 count, count f32).
 // tensors: u32 n and n times (string name, u32 dimensions, u64 each, f32 values).
 #pragma once
@@ -53,8 +52,6 @@ struct Checkpoint {
   std::uint64_t step_samples = 0;
   std::string order;  ///< at most 64 bytes
   std::uint64_t sampler_seed = 0;
-  std::uint64_t world_size = 1;  ///< of the run that saved
-  std::vector<std::uint64_t> random_seeds;
 };
 
 /// Writes `path` so that at any moment it is either the previous checkpoint or the new one, whole:

@@ -8,7 +8,7 @@
 namespace unisono::train {
 
 inline constexpr std::string_view kCheckpointMagic("UNISONO\x1a", 8);
-inline constexpr std::uint32_t kCheckpointVersion = 2;
+inline constexpr std::uint32_t kCheckpointVersion = 3;
 /// Magic, version and checksum: what the checksum does not cover.
 inline constexpr std::size_t kUncheckedBytes = 16;
 inline constexpr std::size_t kHeaderBytes = 24;

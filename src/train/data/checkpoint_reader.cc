@@ -13,7 +13,7 @@ namespace {
 
 // More than any model has; a limit so that a damaged file reads as damaged.
 constexpr std::uint32_t kDimensionsMax = 16;
-constexpr std::uint64_t kExtentMax = std::uint64_t{1} << 48;
+constexpr std::uint64_t kElementsMax = std::uint64_t{1} << 48;
 
 // Reads on and on. Every length is held against what is left of the file before room is made.
 class CheckedFile {
@@ -119,7 +119,8 @@ Shape CheckedFile::shape() {
   for (std::uint32_t i = 0; i < dimensions; ++i) {
     const auto extent = number<std::uint64_t>();
     // Each alone too: beside an extent of 0 no product says that another is absurd.
-    if (extent > kExtentMax || __builtin_mul_overflow(elements, extent, &elements)) {
+    if (extent > kElementsMax || __builtin_mul_overflow(elements, extent, &elements) ||
+        elements > kElementsMax) {
       fail("is damaged: a tensor with an extent of " + std::to_string(extent));
     }
     shape.push_back(static_cast<std::size_t>(extent));
@@ -178,10 +179,6 @@ Checkpoint read_checkpoint_file(const std::string& path) {
               std::to_string(checkpoint.order.size()) + " bytes");
   }
   checkpoint.sampler_seed = file.number<std::uint64_t>();
-  checkpoint.world_size = file.number<std::uint64_t>();
-  for (std::uint32_t left = file.count(8); left > 0; --left) {
-    checkpoint.random_seeds.push_back(file.number<std::uint64_t>());
-  }
   file.expect_end();
   return checkpoint;
 }

@@ -178,9 +178,6 @@ void write_body(NewFile& file, const Checkpoint& checkpoint) {
   file.number(checkpoint.step_samples);
   file.string(checkpoint.order);
   file.number(checkpoint.sampler_seed);
-  file.number(checkpoint.world_size);
-  file.number(static_cast<std::uint32_t>(checkpoint.random_seeds.size()));
-  for (const std::uint64_t seed : checkpoint.random_seeds) file.number(seed);
 }
 
 // Without it a power failure may forget the rename.

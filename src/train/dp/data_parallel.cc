@@ -67,6 +67,7 @@ class DataParallel::Impl {
     meter_.begin(chunks);
     pass_.training = training;
     pass_.seed = options_.seed;
+    pass_.step = optimizer_->steps();
     pass_.micro_batch = passes_++ * devices_.size();
     replicas_.replicate(chunks.size(), options_.broadcast_buffers);
     std::vector<NamedTensors> mine =
@@ -106,7 +107,6 @@ class DataParallel::Impl {
       model.gradients().zero();
     });
     end_step();
-    ++pass_.step;
   }
 
   Model& model() { return replicas_.first(); }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "tests/train/dp/toy_models.h"
+#include "unisono/train/checkpoint.h"
 #include "unisono/train/data_parallel.h"
 #include "unisono/train/models.h"
 
@@ -88,6 +89,25 @@ TEST(ReadyModels, DrawOtherDropoutOnEachDevice) {
   const std::vector<float> both = values_of(outputs[0]);
   EXPECT_NE(std::vector<float>(both.begin(), both.begin() + 5),
             std::vector<float>(both.begin() + 5, both.end()));
+}
+
+TEST(ReadyModels, DrawTheDropoutOfTheirStepAfterACheckpoint) {
+  const auto trainer = [] {
+    DataParallelOptions options;
+    options.devices = {0, 1};
+    return std::make_unique<DataParallel>(make_mlp({.widths = {12, 16, 5}, .dropout = 0.5F}),
+                                          plain_sgd(), options);
+  };
+  const auto at_once = trainer(), before = trainer(), after = trainer();
+  for (std::uint32_t step = 0; step < 4; ++step) at_once->step(integer_batch(8, 12, step), 0.01F);
+  for (std::uint32_t step = 0; step < 2; ++step) before->step(integer_batch(8, 12, step), 0.01F);
+  Checkpoint checkpoint;
+  take_model(before->model(), &checkpoint);
+  take_optimizer(before->optimizer(), &checkpoint);
+  restore_model(checkpoint, &after->model());
+  restore_optimizer(checkpoint, &after->optimizer(), 0, parameters_of(after->model()).size());
+  for (std::uint32_t step = 2; step < 4; ++step) after->step(integer_batch(8, 12, step), 0.01F);
+  EXPECT_EQ(parameters_of(after->model()), parameters_of(at_once->model()));
 }
 
 }  // namespace
