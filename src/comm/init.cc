@@ -12,6 +12,7 @@
 #include "comm/member.h"
 #include "comm/split.h"
 #include "config/environment.h"
+#include "config/launcher.h"
 #include "rendezvous/launcher_store.h"
 #include "rendezvous/rendezvous_point.h"
 #include "rendezvous/unique_id.h"
