@@ -13,7 +13,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
-#include <thread>
 
 namespace unisono::run {
 namespace {
@@ -51,15 +50,6 @@ void take(UniqueFd& fd, std::string& text) {
 }
 
 }  // namespace
-
-bool eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return true;
-}
 
 bool is_alive(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
@@ -152,7 +142,7 @@ int Launcher::wait_while(const std::function<void()>& meanwhile) {
   });
   if (!ended) return -1;
   status_ = WIFSIGNALED(wait_status) ? 1000 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-  eventually([&] { return !read_some(); });
+  static_cast<void>(eventually([&] { return !read_some(); }));
   return *status_;
 }
 
