@@ -1,12 +1,9 @@
 #include "transports/shm/descriptor_exchange.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -46,30 +43,6 @@ Result<Message> expect(int fd, MessageKind kind, std::vector<UniqueFd>* descript
 }
 
 }  // namespace
-
-Result<std::unique_ptr<LocalListener>> LocalListener::open() {
-  std::array<unsigned char, 16> random;
-  if (getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) {
-    return Status(ErrorCode::kSystem, std::string("getrandom: ") + std::strerror(errno));
-  }
-  std::string name = "unisono-";
-  for (const unsigned char byte : random) {
-    char hex[3];
-    std::snprintf(hex, sizeof hex, "%02x", byte);
-    name += hex;
-  }
-  sockaddr_un address;
-  UNISONO_ASSIGN(const socklen_t length, make_address(name, &address));
-  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd || bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      listen(fd.get(), SOMAXCONN) != 0) {
-    return Status(ErrorCode::kSystem,
-                  "cannot listen for the ranks of this host: " + errno_text(errno));
-  }
-  return std::unique_ptr<LocalListener>(new LocalListener(fd.release(), std::move(name)));
-}
-
-LocalListener::~LocalListener() { ::close(fd_); }
 
 Status DescriptorExchange::missing(const char* what) const {
   std::string names;
