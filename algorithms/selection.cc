@@ -1,8 +1,6 @@
 #include "algorithms/selection.h"
 
 #include <algorithm>
-#include <cmath>
-#include <sstream>
 
 #include "base/collective.h"
 
@@ -79,26 +77,6 @@ int chunks_for(const SelectionRow& row, const SelectionRequest& request) {
       std::clamp<std::size_t>(block / chunk_bytes_of(row, request), 1, kChunksMax));
 }
 
-plan::PlanRequest to_plan_request(const SelectionRequest& request) {
-  plan::PlanRequest plan_request;
-  plan_request.collective = request.collective;
-  plan_request.ranks = request.ranks;
-  plan_request.commutative = request.commutative;
-  plan_request.order = request.order;
-  return plan_request;
-}
-
-// It reads "pipelined_chain in 16 chunks 2266 us, binomial 4400 us".
-std::string list_predictions(const SelectionRequest& request) {
-  std::string text;
-  for (const Prediction& way : predict(to_plan_request(request), request.bytes, request.links)) {
-    text += (text.empty() ? "" : ", ") + std::string(way.algorithm->name);
-    if (way.chunks > 1) text += " in " + std::to_string(way.chunks) + " chunks";
-    text += " " + std::to_string(std::llround(way.us)) + " us";
-  }
-  return text;
-}
-
 bool matches(const SelectionRow& row, const SelectionRequest& request) {
   return row.collective == request.collective && (row.any_link || row.link == request.link) &&
          request.ranks >= row.ranks_min && request.ranks <= row.ranks_max &&
@@ -111,25 +89,16 @@ AccessPath path_for(const SelectionRequest& request, const SelectionRow* row) {
   return row->path;
 }
 
-std::string_view meaning_of(AccessPath path) {
-  switch (path) {
-    case AccessPath::kWindow:
-      return "large buffers go through windows";
-    case AccessPath::kSingleCopy:
-      return "large buffers are read in place, by single copy where they are not mapped";
-    case AccessPath::kAutomatic:
-      return "large buffers are read in place where they are mapped, else by what the first calls "
-             "show to be fastest: windows, streamed windows or single copy";
-    case AccessPath::kMapped:
-      return "large buffers are read in place where they are mapped, else through windows";
-    case AccessPath::kStreamed:
-      return "large buffers are read in place where they are mapped, else through windows that are "
-             "written with non-temporal stores";
-  }
-  return "";
-}
-
 }  // namespace
+
+plan::PlanRequest SelectionRequest::to_plan_request() const {
+  plan::PlanRequest request;
+  request.collective = collective;
+  request.ranks = ranks;
+  request.commutative = commutative;
+  request.order = order;
+  return request;
+}
 
 SelectionTable SelectionTable::defaults() {
   SelectionTable table;
@@ -157,7 +126,7 @@ Result<Choice> SelectionTable::choose(const SelectionRequest& request,
                                       std::string_view hint) const {
   if (hint == "native") return choose_native(request);
   if (!hint.empty()) return choose_hinted(request, hint);
-  const plan::PlanRequest plan_request = to_plan_request(request);
+  const plan::PlanRequest plan_request = request.to_plan_request();
   for (const SelectionRow& row : rows_) {
     if (!matches(row, request)) continue;
     if (row.is_native()) {
@@ -187,7 +156,7 @@ Result<Choice> SelectionTable::choose(const SelectionRequest& request,
 // while the rest is under way.
 Choice SelectionTable::choose_predicted(const SelectionRequest& request) const {
   const Prediction fastest =
-      predict_fastest(to_plan_request(request), request.bytes, request.links);
+      predict_fastest(request.to_plan_request(), request.bytes, request.links);
   if (fastest.algorithm == nullptr) return {};
   Choice choice{.algorithm = fastest.algorithm, .chunks = fastest.chunks, .is_predicted = true};
   const SelectionRow* const row = first_row_of(*fastest.algorithm);
@@ -230,7 +199,7 @@ Result<Choice> SelectionTable::choose_hinted(const SelectionRequest& request,
                                              std::string_view hint) const {
   UNISONO_TRY(check_hint(request.collective, hint));
   const Algorithm* algorithm = find(request.collective, hint);
-  const std::string_view reason = algorithm->refuses(to_plan_request(request));
+  const std::string_view reason = algorithm->refuses(request.to_plan_request());
   if (!reason.empty()) {
     return Status(ErrorCode::kUnsupported, "algorithm " + std::string(hint) + " of " +
                                                std::string(unisono::name_of(request.collective)) +
@@ -261,48 +230,6 @@ std::vector<NativeRange> SelectionTable::native_ranges(SelectionRequest request)
     }
   }
   return ranges;
-}
-
-std::string SelectionTable::explain(const SelectionRequest& request, std::string_view hint) const {
-  const Result<Choice> choice = choose(request, hint);
-  std::ostringstream out;
-  out << unisono::name_of(request.collective) << ", " << request.bytes << " bytes, "
-      << request.ranks << " ranks over " << name_of(request.link)
-      << (request.shared_cores ? ", more ranks than processors" : ", a processor for each rank")
-      << ": ";
-  if (!choice) {
-    out << choice.error().message();
-    return out.str();
-  }
-  if (choice->algorithm == nullptr) {
-    out << "native, all ranks share memory; " << meaning_of(choice->path);
-  } else {
-    const Cost cost = choice->algorithm->cost(request.ranks, choice->chunks, request.bytes);
-    out << choice->algorithm->name << " in " << choice->chunks
-        << (choice->chunks == 1 ? " chunk" : " chunks") << " per block: " << cost.rounds
-        << " rounds, " << static_cast<std::size_t>(cost.bytes_sent) << " bytes sent per rank";
-  }
-  if (choice->algorithm == nullptr && request.access != AccessPath::kAutomatic) {
-    out << " (UNISONO_ACCESS=" << unisono::name_of(request.access) << ')';
-  }
-  out << "\n  because ";
-  if (!hint.empty()) {
-    out << "it is asked for";
-  } else if (choice->is_predicted) {
-    out << "of the links between the hosts, " << request.links.latency_us << " us and "
-        << request.links.bytes_per_us / 1000 << " GB/s; predicted: " << list_predictions(request);
-  } else if (choice->row == nullptr) {
-    out << "no row serves the call, and this algorithm is the first that does";
-  } else if (choice->row->line == 0) {
-    out << "of the default table: " << algorithms::to_text(*choice->row);
-    if (chunk_bytes_of(*choice->row, request) < choice->row->chunk_bytes) {
-      out << ", where the links between the hosts carry less in 2 ms";
-    }
-  } else {
-    out << "of " << (origin_.empty() ? "the table" : origin_) << ", line " << choice->row->line
-        << ": " << algorithms::to_text(*choice->row);
-  }
-  return out.str();
 }
 
 }  // namespace unisono::algorithms

@@ -33,6 +33,9 @@ struct SelectionRequest {
   LinkFacts links;
   /// UNISONO_ACCESS: unless automatic it replaces the path of every row.
   AccessPath access = AccessPath::kAutomatic;
+
+  /// What an algorithm is asked about the call.
+  plan::PlanRequest to_plan_request() const;
 };
 
 /// The column `cores`.

@@ -11,6 +11,7 @@
 #include "comm/init.h"
 #include "comm/shrink.h"
 #include "comm/split.h"
+#include "config/launcher.h"
 #include "rendezvous/growth.h"
 #include "rendezvous/launcher_store.h"
 #include "rendezvous/store_access.h"

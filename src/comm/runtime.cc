@@ -17,8 +17,6 @@
 #include "base/same_user.h"
 #include "base/signals_blocked.h"
 #include "comm/shared_settings.h"
-#include "machine/facts_file.h"
-#include "topology/allowed_cpus.h"
 #include "topology/host_identity.h"
 
 namespace unisono {
@@ -78,8 +76,6 @@ Result<std::array<std::string, kCollectiveCount>> parse_algorithm_hints(const st
   }
   return hints;
 }
-
-machine::Folder facts_folder(const Config& config) { return {config.cache, config.cache_base}; }
 
 Member member_here(Rank rank) {
   const topology::HostIdentity host = topology::read_host_identity();
@@ -269,40 +265,6 @@ Status Runtime::open_shared_segment(TimePoint deadline) {
   }
   log::warning("shared memory is not used: " + segment.error().message());
   return Status();
-}
-
-// What earlier jobs have learned on this host: its first rank says so to the others.
-void Runtime::recall_trials(shm::LocalPeers* peers) {
-  if (peers->self != 0 || !config_.keeps_facts()) return;
-  std::vector<std::string> cpus;
-  for (const Rank rank : peers->world_ranks) {
-    const Member& member = world().members[static_cast<std::size_t>(rank)];
-    cpus.push_back(find_address(member.addresses, "cpus"));
-  }
-  const HostLoad& load = host_loads_[static_cast<std::size_t>(world().rank)];
-  const int ranks = static_cast<int>(peers->world_ranks.size());
-  keeps_trials_of_ = machine::read_identity(topology::join_cpus(cpus), ranks, load.processes);
-  const Result<TrialFacts> facts = machine::read_facts(facts_folder(config_), *keeps_trials_of_);
-  peers->cores = keeps_trials_of_->cpus;
-  if (facts) {
-    peers->known = *facts;
-  } else {
-    if (facts.error().code() == ErrorCode::kUnsupported) keeps_trials_of_.reset();
-    log::info("earlier trials are not known: " + facts.error().message());
-  }
-  // What cannot be kept would be measured by each job again.
-  const bool measures = keeps_trials_of_ && config_.access == AccessPath::kAutomatic &&
-                        !peers->known.host.are_known() && machine::can_write(facts_folder(config_));
-  if (measures) peers->measuring_max = config_.measuring_max;
-}
-
-// What this job has learned, for the next.
-void Runtime::keep_trials() {
-  if (shared_segment_ == nullptr || !keeps_trials_of_) return;
-  const TrialFacts learned = shared_segment_->learned();
-  if (!knows_any(learned)) return;
-  const Status kept = machine::add_facts(facts_folder(config_), *keeps_trials_of_, learned);
-  if (!kept) log::info("trials are not kept for later jobs: " + kept.message());
 }
 
 // Without memory for it nothing is recorded; directories that the user names have to be usable.

@@ -1,5 +1,6 @@
-// What launchers say of a process: torchrun's variables, which `unisono run` sets too, and those by
-// which mpirun and srun are recognised.
+// See launcher.h.
+#include "config/launcher.h"
+
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,7 +12,6 @@
 
 #include "base/fnv.h"
 #include "base/limits.h"
-#include "config/config.h"
 #include "config/environment.h"
 
 namespace unisono {

@@ -167,16 +167,8 @@ bool ControlSession::take(const Message& message, TimePoint now) {
       record_.on_departed(holder_);
       seek(now);
       return true;
-    case MessageType::kDeparted: {
-      const auto rank = decode_rank(message.body, size());
-      if (!rank || (*rank == self_ && !is_leaving_)) return false;
-      if (*rank == self_) {
-        end();
-      } else {
-        record_.on_departed(*rank);
-      }
-      return true;
-    }
+    case MessageType::kDeparted:
+      return on_departed(message);
     case MessageType::kEnded: {
       const auto rank = decode_rank(message.body, size());
       if (rank) record_.on_ended(*rank);
@@ -196,16 +188,14 @@ bool ControlSession::take(const Message& message, TimePoint now) {
       if (!is_leaving_) report(encode(MessageType::kBeat));
       return true;
     case MessageType::kAskSight: {
-      const auto rank = decode_rank(message.body, size());
-      if (!rank || *rank == self_) return false;
-      if (!is_leaving_) report(encode(SightMessage{*rank, sight_of(*rank)}));
-      return true;
+      const auto rank = other_rank(message);
+      if (rank && !is_leaving_) report(encode(SightMessage{*rank, sight_of(*rank)}));
+      return rank.has_value();
     }
     case MessageType::kAskProbe: {
-      const auto rank = decode_rank(message.body, size());
-      if (!rank || *rank == self_) return false;
-      links_.probe(*rank, now);
-      return true;
+      const auto rank = other_rank(message);
+      if (rank) links_.probe(*rank, now);
+      return rank.has_value();
     }
     case MessageType::kShrink: {
       auto word = decode_shrink(message.body, size());
@@ -229,6 +219,22 @@ bool ControlSession::take(const Message& message, TimePoint now) {
     default:
       return false;
   }
+}
+
+bool ControlSession::on_departed(const Message& message) {
+  const auto rank = decode_rank(message.body, size());
+  if (!rank || (*rank == self_ && !is_leaving_)) return false;
+  if (*rank == self_) {
+    end();
+  } else {
+    record_.on_departed(*rank);
+  }
+  return true;
+}
+
+std::optional<Rank> ControlSession::other_rank(const Message& message) const {
+  const auto rank = decode_rank(message.body, size());
+  return rank && *rank != self_ ? std::optional(*rank) : std::nullopt;
 }
 
 ProcessSight ControlSession::sight_of(Rank rank) const {

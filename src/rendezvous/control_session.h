@@ -147,6 +147,9 @@ class ControlSession {
   void drop_old_reports(TimePoint now);
   /// False: no arbiter sends this.
   bool take(const Message& message, TimePoint now);
+  bool on_departed(const Message& message);
+  /// Of which rank the arbiter asks; none where it says no rank, or this one.
+  std::optional<Rank> other_rank(const Message& message) const;
   ProcessSight sight_of(Rank rank) const;
   void deliver(FailureDecision decision);
   void deliver_broken_link(Rank peer, const Status& cause);

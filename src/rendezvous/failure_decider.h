@@ -166,6 +166,10 @@ class FailureDecider {
   void add_fault(const std::set<Rank>& missing, const Operation& operation,
                  FailureDecision* decision) const;
   FailureDecision judge(const BrokenLink& link) const;
+  /// Of a link whose other end sent what no rank sends, or from which it came as what no rank sent.
+  static bool is_nonsense(ErrorCode code) {
+    return code == ErrorCode::kProtocol || code == ErrorCode::kCorrupted;
+  }
   /// One of its ends has failed, by the job's word, perhaps of this link.
   bool is_explained(const BrokenLink& link) const {
     return ledger_.has_given_up(link.peer) || ledger_.has_given_up(link.reporter);

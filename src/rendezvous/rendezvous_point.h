@@ -6,7 +6,7 @@
 
 #include <string_view>
 
-#include "config/config.h"
+#include "config/launcher.h"
 #include "rendezvous/arbiter.h"
 #include "unisono/rendezvous.h"
 

@@ -32,6 +32,14 @@ std::string bytes_of(const FailureDecider::Outgoing& outgoing) {
   }
 }
 
+// Does `act` with what was said, if that could be decoded.
+template <typename Said, typename Act>
+Status act_on(Result<Said> said, Act act) {
+  if (!said) return said.error();
+  act(std::move(*said));
+  return {};
+}
+
 int holder_number(const std::vector<Rank>& standbys, Rank self) {
   if (self == 0) return 0;
   const auto found = std::lower_bound(standbys.begin(), standbys.end(), self);
@@ -125,93 +133,81 @@ Status ServingArbiter::take(Rank from, const Message& message, TimePoint now) {
   if (phase_ == Phase::kStandingBy) {
     return {ErrorCode::kProtocol, fmt::format("rank {} spoke before its turn", from)};
   }
+  const std::string_view body = message.body;
   switch (message.type) {
-    case MessageType::kWaiting: {
-      UNISONO_ASSIGN(WaitMessage wait, decode_wait(message.body, size_));
-      decider_.on_waiting(from, std::move(wait));
-      return {};
-    }
-    case MessageType::kTimedOut: {
-      UNISONO_ASSIGN(WaitMessage wait, decode_wait(message.body, size_));
-      decider_.on_timed_out(from, std::move(wait), now);
-      return {};
-    }
-    case MessageType::kEndedWell: {
-      UNISONO_ASSIGN(const WaitMessage wait, decode_wait(message.body, size_));
-      decider_.on_ended_well(from, wait);
-      return {};
-    }
-    case MessageType::kWaits: {
-      UNISONO_ASSIGN(WaitsMessage waits, decode_waits(message.body, size_));
-      decider_.on_waits(from, std::move(waits), now);
-      return {};
-    }
-    case MessageType::kFailure: {
-      UNISONO_ASSIGN(FailureDecision decision, decode_decision(message.body, size_));
-      decider_.on_failure(std::move(decision));
-      return {};
-    }
-    case MessageType::kBrokenLink: {
-      UNISONO_ASSIGN(const BrokenLinkMessage link, decode_broken_link(message.body, size_));
-      decider_.on_broken_link(from, link, now, silence_.listens_for(link.peer));
-      return {};
-    }
+    case MessageType::kWaiting:
+      return act_on(decode_wait(body, size_),
+                    [&](WaitMessage wait) { decider_.on_waiting(from, std::move(wait)); });
+    case MessageType::kTimedOut:
+      return act_on(decode_wait(body, size_),
+                    [&](WaitMessage wait) { decider_.on_timed_out(from, std::move(wait), now); });
+    case MessageType::kEndedWell:
+      return act_on(decode_wait(body, size_),
+                    [&](const WaitMessage& wait) { decider_.on_ended_well(from, wait); });
+    case MessageType::kWaits:
+      return act_on(decode_waits(body, size_),
+                    [&](WaitsMessage waits) { decider_.on_waits(from, std::move(waits), now); });
+    case MessageType::kFailure:
+      return act_on(decode_decision(body, size_),
+                    [&](FailureDecision told) { decider_.on_failure(std::move(told)); });
+    case MessageType::kBrokenLink:
+      return act_on(decode_broken_link(body, size_), [&](const BrokenLinkMessage& link) {
+        decider_.on_broken_link(from, link, now, silence_.listens_for(link.peer));
+      });
     case MessageType::kDiffering:
-    case MessageType::kCalls: {
-      UNISONO_ASSIGN(CallsMessage calls, decode_calls(message.type, message.body, size_));
-      if (message.type == MessageType::kCalls) {
-        decider_.on_calls(from, std::move(calls));
-      } else {
+      return act_on(decode_calls(message.type, body, size_), [&](CallsMessage calls) {
         decider_.on_differing(from, std::move(calls), now);
-      }
-      return {};
-    }
+      });
+    case MessageType::kCalls:
+      return act_on(decode_calls(message.type, body, size_),
+                    [&](CallsMessage calls) { decider_.on_calls(from, std::move(calls)); });
     case MessageType::kShrink: {
-      UNISONO_ASSIGN(ShrinkMessage shrink, decode_shrink(message.body, size_));
+      UNISONO_ASSIGN(ShrinkMessage shrink, decode_shrink(body, size_));
       return shrinks_.on_message(from, std::move(shrink), now);
     }
-    case MessageType::kSight: {
-      UNISONO_ASSIGN(const SightMessage told, decode_sight(message.body, size_));
-      witnesses_.on_sight(from, told);
-      return {};
-    }
-    case MessageType::kProbed: {
-      UNISONO_ASSIGN(const ProbedMessage told, decode_probed(message.body, size_));
-      witnesses_.on_probed(from, told);
-      return {};
-    }
+    case MessageType::kSight:
+      return act_on(decode_sight(body, size_),
+                    [&](const SightMessage& told) { witnesses_.on_sight(from, told); });
+    case MessageType::kProbed:
+      return act_on(decode_probed(body, size_),
+                    [&](const ProbedMessage& told) { witnesses_.on_probed(from, told); });
     case MessageType::kBeat:
     case MessageType::kMisses:
-      if (!message.body.empty()) return {ErrorCode::kProtocol, "malformed beat message"};
-      if (message.type == MessageType::kMisses) {
-        deaf_.insert(from);
-      } else if (deaf_.erase(from) > 0) {
-        missed_until_[from] = now + silence_.limit() / 2;
-      }
-      return {};
-    case MessageType::kDeposed: {
-      UNISONO_ASSIGN(DeposedMessage deposed, decode_deposed(message.body, size_));
-      // The word of one that was cut off for a while, while this arbiter served the others, is
-      // about itself; unless most do not hear it, because what it says is lost. Who goes on alone
-      // says so too.
-      if (decider_.is_here(from) && silence_.was_stopped(now)) deposed_ = deposed;
-      deposers_.insert(from);
-      deaf_.insert(from);
-      if (const Parts parts = heard_parts(now); !deposed_ && is_minority(parts, now)) {
-        end_minority(parts, now);
-      }
-      return {};
-    }
+      return on_beat(from, message, now);
+    case MessageType::kDeposed:
+      return act_on(decode_deposed(body, size_),
+                    [&](const DeposedMessage& told) { on_deposed(from, told, now); });
     case MessageType::kGiveUp:
       return {};                   // crossed the welcome on its way
     case MessageType::kDecline: {  // so did this
-      const Status why = decode_decline(from, message.body);
+      const Status why = decode_decline(from, body);
       decider_.on_failure({why.code(), from, kEveryCommunicator, 0, why.message()});
       return {};
     }
     default:
       return {ErrorCode::kProtocol,
               fmt::format("a message of unknown type {}", static_cast<int>(message.type))};
+  }
+}
+
+Status ServingArbiter::on_beat(Rank from, const Message& message, TimePoint now) {
+  if (!message.body.empty()) return {ErrorCode::kProtocol, "malformed beat message"};
+  if (message.type == MessageType::kMisses) {
+    deaf_.insert(from);
+  } else if (deaf_.erase(from) > 0) {
+    missed_until_[from] = now + silence_.limit() / 2;
+  }
+  return {};
+}
+
+// The word of one that was cut off for a while, while this arbiter served the others, is about
+// itself; unless most do not hear it, because what it says is lost. Who goes on alone says so too.
+void ServingArbiter::on_deposed(Rank from, const DeposedMessage& told, TimePoint now) {
+  if (decider_.is_here(from) && silence_.was_stopped(now)) deposed_ = told;
+  deposers_.insert(from);
+  deaf_.insert(from);
+  if (const Parts parts = heard_parts(now); !deposed_ && is_minority(parts, now)) {
+    end_minority(parts, now);
   }
 }
 

@@ -124,6 +124,8 @@ class ServingArbiter final : private Evidence {
   const Member& self() const { return decider_.member(options_.self); }
   /// Ok, or what the rank did wrong.
   Status take(Rank from, const Message& message, TimePoint now);
+  Status on_beat(Rank from, const Message& message, TimePoint now);
+  void on_deposed(Rank from, const DeposedMessage& told, TimePoint now);
   void unseat(int connection, Parting how, const Status& violation = {});
   void tell_departure(Rank rank);
   /// What it has said on this connection can be its last word.

@@ -1,9 +1,5 @@
 #include "tests/fault/outcome_board.h"
 
-#include <sched.h>
-#include <sys/mman.h>
-
-#include <cstdlib>
 #include <cstring>
 
 #include "base/clock.h"
@@ -21,23 +17,6 @@ void Outcome::set(const Error& error) {
   rank = error.rank();
   std::strncpy(message, error.what(), sizeof message - 1);
   written = true;
-}
-
-void* map_shared(std::size_t bytes) {
-  void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (at == MAP_FAILED) std::abort();
-  return at;
-}
-
-void unmap_shared(void* at, std::size_t bytes) { munmap(at, bytes); }
-
-bool eventually(const std::function<bool()>& condition) {
-  const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
-  while (!condition()) {
-    if (Clock::now() > deadline) return false;
-    sched_yield();
-  }
-  return true;
 }
 
 Outcome outcome_of(const std::function<void()>& call) {

@@ -5,9 +5,10 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <new>
 #include <string>
 
+#include "tests/support/eventually.h"
+#include "tests/support/shared.h"
 #include "unisono/unisono.hpp"
 
 namespace unisono::test {
@@ -36,27 +37,7 @@ struct OutcomeBoard {
   Outcome later[kBoardRanks];
 };
 
-/// Zeroed memory that forked processes share; aborts where there is none.
-void* map_shared(std::size_t bytes);
-void unmap_shared(void* at, std::size_t bytes);
-
-/// A board in shared memory, freed with the handle.
-template <typename Board>
-class Shared {
- public:
-  Shared() : board_(new (map_shared(sizeof(Board))) Board()) {}
-  ~Shared() { unmap_shared(board_, sizeof(Board)); }
-  Shared(const Shared&) = delete;
-  Board* operator->() { return board_; }
-  Board& operator*() { return *board_; }
-
- private:
-  Board* board_;
-};
 using SharedBoard = Shared<OutcomeBoard>;
-
-/// Spins, yielding, until `condition`; false after 10 s.
-[[nodiscard]] bool eventually(const std::function<bool()>& condition);
 
 /// What `call` throws; written is false when it does not.
 Outcome outcome_of(const std::function<void()>& call);

@@ -17,6 +17,7 @@
 
 #include "tests/fault/role_report.h"
 #include "tests/support/child_process.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/tested_transports.h"
 #include "unisono/unisono.hpp"
 
@@ -135,24 +136,6 @@ void expect_all_met(std::vector<ChildProcess>& ranks) {
                           ", sum " + std::to_string(n * (n + 1) / 2)));
   }
 }
-
-// A folder for one test.
-class Folder {
- public:
-  Folder() {
-    char name[] = "/tmp/unisono-fault-XXXXXX";
-    path_ = mkdtemp(name);
-  }
-  ~Folder() {
-    for (const std::string& name : names_in(path_.c_str())) unlink((path_ + "/" + name).c_str());
-    rmdir(path_.c_str());
-  }
-  Folder(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 std::string key() { return "UNISONO_JOB_KEY=" + std::string(64, 'a'); }
 
@@ -313,7 +296,7 @@ TEST(RendezvousByPort, RefusesARankWithAnotherKey) {
 }
 
 TEST(RendezvousByFile, WorksAgainOnTheSamePath) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (int job = 0; job < 2; ++job) {
     auto ranks = start("meet", 3, {"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet"});
     expect_all_met(ranks);
@@ -321,7 +304,7 @@ TEST(RendezvousByFile, WorksAgainOnTheSamePath) {
 }
 
 TEST(RendezvousByFile, AFileOfAKilledJobDoesNoHarm) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Environment where{"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet"};
   {
     auto killed = start("stay", 2, where);
@@ -335,7 +318,7 @@ TEST(RendezvousByFile, AFileOfAKilledJobDoesNoHarm) {
 
 // Rank 1 comes first, so that it reads what is there before rank 0 replaces it.
 void expect_to_meet_in_spite_of(const std::string& text) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder.path() + "/meet";
   std::ofstream(path) << text;
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
@@ -354,7 +337,7 @@ TEST(RendezvousByFile, AFileOfRubbishDoesNoHarm) {
 }
 
 TEST(RendezvousByFile, RefusesARankWithAnotherKey) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Environment where{"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet",
                           "UNISONO_TIMEOUT=3s"};
   ChildProcess first("meet", rank_of(0, 2, with(where, {key()})));
@@ -370,7 +353,7 @@ TEST(RendezvousByFile, RefusesARankWithAnotherKey) {
 }
 
 TEST(RendezvousByFile, WorksWithAKey) {
-  const Folder folder;
+  const TemporaryFolder folder;
   auto ranks = start("meet", 3, {"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet", key()});
   expect_all_met(ranks);
 }
@@ -468,7 +451,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadVariable{"UNISONO_TRANSPROT=tcp", "UNISONO_TRANSPROT"}));
 
 TEST(RendezvousVariables, ATuningFileThatIsMalformedIsNamedByLine) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder.path() + "/tuning";
   for (const char* line :
        {"all_reduce any 1", "all_reduce any 0 4 any any ring - 0",

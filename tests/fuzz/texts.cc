@@ -8,6 +8,7 @@
 #include "base/fnv.h"
 #include "comm/host_load.h"
 #include "config/config.h"
+#include "config/launcher.h"
 #include "config/value_text.h"
 #include "machine/facts_text.h"
 #include "rendezvous/peer_information.h"

@@ -13,7 +13,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
-#include <thread>
 
 namespace unisono::run {
 namespace {
@@ -61,15 +60,6 @@ char process_state(pid_t pid) {
 }
 
 }  // namespace
-
-bool eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return true;
-}
 
 bool is_alive(pid_t pid) {
   const char state = process_state(pid);
@@ -159,7 +149,7 @@ int Launcher::wait_while(const std::function<void()>& meanwhile) {
   });
   if (!ended) return -1;
   status_ = WIFSIGNALED(wait_status) ? 1000 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-  eventually([&] { return !read_some(); });
+  static_cast<void>(eventually([&] { return !read_some(); }));
   return *status_;
 }
 

@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "tests/support/eventually.h"
 
 namespace unisono::run {
 
 inline constexpr auto kPatience = std::chrono::seconds(20);
 
-/// True as soon as `condition` holds, false when it did not within kPatience.
-bool eventually(const std::function<bool()>& condition);
+using test::eventually;
 
 /// True while the process exists and is not a zombie.
 bool is_alive(pid_t pid);

@@ -171,7 +171,7 @@ pid_t child_called_guard(pid_t launcher) {
 // 0 where there is none. It may take its name after the ranks have spoken.
 pid_t guard_of(pid_t launcher) {
   pid_t guard = 0;
-  eventually([&] { return (guard = child_called_guard(launcher)) > 0; });
+  static_cast<void>(eventually([&] { return (guard = child_called_guard(launcher)) > 0; }));
   return guard;
 }
 

@@ -263,18 +263,14 @@ TEST(AllowedCpus, AreThoseOfTheCallingThread) {
 
 class CpuQuota : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::TempDir() + "cpu_quota_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    mount_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(mount_); }
   void write(const std::string& path, const std::string& text) {
     const std::filesystem::path file = mount_ + path;
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file) << text;
   }
-  std::string mount_;
+
+  const test::TemporaryFolder folder_;
+  const std::string& mount_ = folder_.path();
 };
 
 TEST_F(CpuQuota, IsNoneWhereNothingLimits) {

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "shell.h"
+#include "tests/support/temporary_folder.h"
 #include "tools/tune/rows.h"
 #include "tools/tune/task.h"
 
@@ -28,16 +29,9 @@ test::ShellRun unisono(const std::string& arguments, const std::string& environm
   return test::run_shell(environment + " " + UNISONO_COMMAND + " " + arguments + " 2>&1");
 }
 
-/// A folder for one test, removed at its end.
 class Tune : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = testing::TempDir() + "unisono_tune_XXXXXX";
-    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string file(const std::string& name) const { return folder_ + "/" + name; }
+  std::string file(const std::string& name) const { return folder_ / name; }
   std::string write(const std::string& name, const std::string& text) const {
     std::ofstream(file(name)) << text;
     return file(name);
@@ -49,7 +43,7 @@ class Tune : public testing::Test {
   }
 
  private:
-  std::string folder_;
+  const test::TemporaryFolder folder_;
 };
 
 TEST_F(Tune, WritesATableThatRanksUse) {

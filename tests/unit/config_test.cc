@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/verbs_settings.h"
+#include "config/launcher.h"
 #include "tests/support/setting.h"
 
 namespace unisono::test {

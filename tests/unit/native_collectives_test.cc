@@ -16,6 +16,7 @@
 #include "base/collective.h"
 #include "native_oracle.h"
 #include "tests/support/segment_bytes.h"
+#include "tests/support/shared.h"
 #include "tests/support/watchdog.h"
 
 namespace unisono::test {
@@ -455,15 +456,10 @@ void read_after_a_raise(TestRank& rank, bool heap, std::atomic<int>& stage) {
 }
 
 void run_read_after_a_raise(bool heap) {
-  std::atomic<int>* stage =
-      static_cast<std::atomic<int>*>(mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
-                                          MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  ASSERT_NE(stage, MAP_FAILED);
-  new (stage) std::atomic<int>(0);
+  Shared<std::atomic<int>> stage;
   const AccessPath access = heap ? AccessPath::kMapped : AccessPath::kSingleCopy;
   const auto body = [&](TestRank& rank) { read_after_a_raise(rank, heap, *stage); };
   EXPECT_THAT(run_processes(2, {.access = access}, body), IsEmpty());
-  munmap(stage, sizeof *stage);
 }
 
 TEST(NativeFailures, WhatAnotherProcessTookBackFromItsHeapIsNotASuccess) {
@@ -537,12 +533,8 @@ TEST_P(NativeWaits, NameWhoIsMissing) {
 
 // Heaps of processes make direct inputs with results in the window, and the other way round.
 TEST(NativeFailures, AReductionOfMixedPathsNamesWhoIsMissing) {
-  std::atomic<int>* named =
-      static_cast<std::atomic<int>*>(mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
-                                          MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  ASSERT_NE(named, MAP_FAILED);
   for (const bool heap_of_two : {false, true}) {
-    new (named) std::atomic<int>(0);
+    Shared<std::atomic<int>> named;
     const auto body = [&](TestRank& rank) {
       const bool heap = (rank.self == 2) == heap_of_two;
       run_without_rank_two(
@@ -551,7 +543,6 @@ TEST(NativeFailures, AReductionOfMixedPathsNamesWhoIsMissing) {
     };
     EXPECT_THAT(run_processes(3, {.access = AccessPath::kMapped}, body), IsEmpty());
   }
-  munmap(named, sizeof *named);
 }
 
 TEST(NativeGroup, LeavingIsSeenByTheOthers) {

@@ -1,7 +1,6 @@
 #include "native_ranks.h"
 
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 
 #include "base/collective.h"
 #include "tests/support/give_way.h"
+#include "tests/support/shared.h"
 
 namespace unisono::test {
 namespace {
@@ -152,27 +152,23 @@ std::vector<std::string> run_threads(int n, const RanksOptions& options, const R
 }
 
 std::vector<std::string> run_processes(int n, const RanksOptions& options, const RankBody& body) {
-  void* memory =
-      mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return {"mmap"};
-  Board& board = *new (memory) Board;
+  Shared<Board> board;
   Listeners listeners = open_listeners(n);
   for (int i = 0; i < n; ++i) {
     const pid_t pid = fork();
     if (pid < 0) return {"fork"};
-    if (pid == 0) run_child(n, i, board, options, listeners, body);
-    board.pids[i].store(pid);
+    if (pid == 0) run_child(n, i, *board, options, listeners, body);
+    board->pids[i].store(pid);
   }
   std::vector<std::string> failures;
   for (int i = 0; i < n; ++i) {
     int status = 0;
-    waitpid(board.pids[i].load(), &status, 0);
+    waitpid(board->pids[i].load(), &status, 0);
     if (status != 0) {
       failures.push_back("rank " + std::to_string(i) + " of " + std::to_string(n) + ", status " +
-                         std::to_string(status) + ": " + board.reports[i]);
+                         std::to_string(status) + ": " + board->reports[i]);
     }
   }
-  munmap(memory, sizeof(Board));
   return failures;
 }
 

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -22,6 +21,7 @@
 #include "native_oracle.h"
 #include "tests/support/limit.h"
 #include "tests/support/segment_bytes.h"
+#include "tests/support/shared.h"
 #include "transports/shm/descriptor_message.h"
 #include "transports/shm/heap.h"
 #include "transports/shm/loan.h"
@@ -361,10 +361,8 @@ void await_end(pid_t process) {
 // Rank 2 of three opens block 1 with the others and ends, `as_failure` or as if it went on: then
 // it is said to be alive. What rank 0 gets as the next block when the others have closed theirs.
 std::vector<std::string> next_block_after_a_death(bool as_failure, std::uint32_t expected) {
-  auto* const closed =
-      static_cast<std::atomic<int>*>(mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
-                                          MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  auto failures = run_processes(3, {}, [&](TestRank& rank) {
+  Shared<std::atomic<int>> closed;
+  return run_processes(3, {}, [&](TestRank& rank) {
     const Call barrier;
     if (rank.self == 0) {
       rank.check(*rank.segment->reserve_block() == 0, "block 0");
@@ -391,8 +389,6 @@ std::vector<std::string> next_block_after_a_death(bool as_failure, std::uint32_t
       rank.check(block.has_value() && *block == expected, "another block, or none");
     }
   });
-  munmap(closed, sizeof *closed);
-  return failures;
 }
 
 TEST(SharedSegment, BlocksComeBackWhenWhoDoesNotCloseThemHasEnded) {

@@ -12,12 +12,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <future>
+#include <list>
 #include <thread>
 
 #include "rendezvous/rendezvous_point.h"
 #include "rendezvous/sockets.h"
+#include "tests/support/temporary_folder.h"
 
 extern char** environ;
 
@@ -37,14 +38,6 @@ bool input_closed() {
   pollfd entry{STDIN_FILENO, POLLIN, 0};
   return ::poll(&entry, 1, 1) > 0;
 }
-
-// Directories of file rendezvous, removed when the program ends.
-struct Litter {
-  ~Litter() {
-    for (const auto& directory : directories) std::filesystem::remove_all(directory);
-  }
-  std::vector<std::string> directories;
-};
 
 void print(const std::string& line) {
   std::printf("%s\n", line.c_str());
@@ -86,13 +79,10 @@ RendezvousPoint tcp_point() {
 }
 
 RendezvousPoint file_point() {
-  std::string directory = testing::TempDir() + "/unisono_meet_XXXXXX";
-  EXPECT_NE(::mkdtemp(directory.data()), nullptr);
+  static std::list<test::TemporaryFolder> folders;
   RendezvousPoint point;
-  static Litter litter;
-  litter.directories.push_back(directory);
   point.kind = RendezvousPoint::Kind::kFile;
-  point.name = directory + "/meet";
+  point.name = folders.emplace_back() / "meet";
   return point;
 }
 
@@ -138,15 +128,6 @@ void leave_all(std::vector<Outcome>* outcomes) {
   for (Outcome& outcome : *outcomes) {
     if (outcome.client) outcome.client->leave();
   }
-}
-
-bool eventually(const std::function<bool()>& condition) {
-  const TimePoint deadline = Clock::now() + kPatience;
-  while (!condition()) {
-    if (Clock::now() >= deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
 }
 
 FailureDecision await_decision(ArbiterClient* client) {

@@ -4,7 +4,6 @@
 
 #include <sys/types.h>
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +14,7 @@
 #include "rendezvous/control_messages.h"
 #include "rendezvous/control_stream.h"
 #include "rendezvous/sockets.h"
+#include "tests/support/eventually.h"
 
 namespace unisono::rendezvous {
 
@@ -54,8 +54,7 @@ void leave_all(std::vector<Outcome>* outcomes);
 
 /// Polls until a decision comes; fails the test and returns an empty one after kPatience.
 FailureDecision await_decision(ArbiterClient* client);
-/// Calls `condition` until it holds or kPatience has passed.
-bool eventually(const std::function<bool()>& condition);
+using test::eventually;
 
 void say(ControlStream* stream, std::string bytes);
 /// The type of the next message; nothing where the other side hung up.

@@ -17,6 +17,7 @@
 #include "rendezvous/rejoin_message.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous/witnesses.h"
+#include "tests/support/temporary_folder.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -346,20 +347,15 @@ TEST(ControlStream, BacklogOfASilentReaderIsBounded) {
 class ContactFile : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = testing::TempDir() + "/unisono_contact_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    directory_ = name;
-    path_ = name + "/meet";
     contact_.job_id = random_id();
     contact_.has_key = true;
     contact_.key = JobKey::random();
     contact_.unix_name = "unisono-x";
     contact_.tcp = {{"10.0.0.1", 4000}, {"fe80::1", 4001}};
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
 
-  std::filesystem::path directory_;
-  std::string path_;
+  const test::TemporaryFolder folder_;
+  const std::string path_ = folder_ / "meet";
   Contact contact_;
 };
 
@@ -391,17 +387,17 @@ TEST_F(ContactFile, IsReplacedInOneStepLeavingNothingElse) {
   contact_.job_id = random_id();
   ASSERT_TRUE(write_contact_file(path_, contact_));
   EXPECT_EQ(read_contact_file(path_)->job_id, contact_.job_id);
-  const std::filesystem::directory_iterator files(directory_);
+  const std::filesystem::directory_iterator files(folder_.path());
   EXPECT_EQ(std::distance(begin(files), end(files)), 1);
 }
 
 TEST_F(ContactFile, ReplacesWhatAKilledWriterLeftHalfWay) {
   ASSERT_TRUE(write_contact_file(path_ + "-before", contact_));
-  for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
     std::filesystem::rename(entry.path(), path_ + ".tmp");
   }
   ASSERT_TRUE(write_contact_file(path_, contact_));
-  const std::filesystem::directory_iterator files(directory_);
+  const std::filesystem::directory_iterator files(folder_.path());
   EXPECT_EQ(std::distance(begin(files), end(files)), 1);
 }
 
@@ -418,7 +414,7 @@ TEST_F(ContactFile, OfTheNextJobSurvivesTheRemovalOfThisOnes) {
     ASSERT_TRUE(std::filesystem::exists(path_)) << "round " << round;
     EXPECT_EQ(read_contact_file(path_)->job_id, next.job_id);
   }
-  const std::filesystem::directory_iterator files(directory_);
+  const std::filesystem::directory_iterator files(folder_.path());
   EXPECT_EQ(std::distance(begin(files), end(files)), 1);
 }
 

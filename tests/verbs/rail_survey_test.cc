@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "rail_scripted_api.h"
+#include "tests/support/temporary_folder.h"
 
 namespace unisono::verbs {
 namespace {
@@ -290,16 +291,11 @@ TEST_F(PortSurveyTest, SaysWhyThereIsNoDevice) {
 
 class NoDeviceTest : public ::testing::Test {
  protected:
-  NoDeviceTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "no_device.XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    root_ = name;
-  }
-  ~NoDeviceTest() override { std::filesystem::remove_all(root_); }
   void make_folder(const std::string& path) { std::filesystem::create_directories(root_ + path); }
   void make_file(const std::string& path) { std::ofstream(root_ + path) << "\n"; }
 
-  std::string root_;
+  const test::TemporaryFolder folder_;
+  const std::string& root_ = folder_.path();
 };
 
 TEST_F(NoDeviceTest, NamesTheFirstThingThatIsMissing) {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "config/launcher.h"
 
 namespace unisono::tools {
 namespace {

@@ -19,6 +19,7 @@
 
 #include "comm/selected.h"
 #include "config/config.h"
+#include "config/launcher.h"
 #include "tools/common/local_ranks.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"

@@ -72,6 +72,26 @@ void SharedSegment::State::index_world_ranks() {
   }
 }
 
+Status SharedSegment::State::make_segment() {
+  UNISONO_ASSIGN(segment, Mapping::create("unisono-segment", layout.bytes()));
+  UNISONO_TRY(segment->reserve(0, sizeof(ControlPage)));
+  control().rank_count = layout.rank_count;
+  control().cached_rotation = 2 * std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0L);
+  begin_trials();
+  control().magic.store(kSegmentMagic, std::memory_order_release);  // pairs with attach_segment
+  return {};
+}
+
+Status SharedSegment::State::attach_segment(UniqueFd received) {
+  const std::size_t bytes = layout.bytes();
+  UNISONO_ASSIGN(segment, Mapping::attach(std::move(received), bytes, bytes));
+  if (control().magic.load(std::memory_order_acquire) != kSegmentMagic ||
+      control().rank_count != layout.rank_count) {
+    return Status(ErrorCode::kProtocol, "the shared segment is not of this job or version");
+  }
+  return {};
+}
+
 Status SharedSegment::State::publish_self() {
   UNISONO_TRY(segment->reserve(layout.registered_offset(peers.self), sizeof(RegisteredTable)));
   registered = std::make_unique<RegisteredRanges>(registered_by(peers.self));
@@ -280,28 +300,13 @@ Result<std::shared_ptr<SharedSegment>> SharedSegment::open(LocalListener& listen
   }
   UniqueFd received;
   if (state->peers.self == 0) {
-    auto made = Mapping::create("unisono-segment", state->layout.bytes());
-    Status ready = made.status();
-    if (ready) ready = (*made)->reserve(0, sizeof(ControlPage));
-    if (!ready) {
-      exchange.refuse(ready);
-      return ready;
+    if (Status made = state->make_segment(); !made) {
+      exchange.refuse(made);
+      return made;
     }
-    state->segment = *made;
-    state->control().rank_count = state->layout.rank_count;
-    state->control().cached_rotation = 2 * std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0L);
-    state->begin_trials();
-    state->control().magic.store(kSegmentMagic, std::memory_order_release);
   }
   UNISONO_TRY(exchange.share(state->segment ? state->segment->fd() : -1, &received));
-  if (state->peers.self != 0) {
-    const std::size_t bytes = state->layout.bytes();
-    UNISONO_ASSIGN(state->segment, Mapping::attach(std::move(received), bytes, bytes));
-    if (state->control().magic.load(std::memory_order_acquire) != kSegmentMagic ||
-        state->control().rank_count != state->layout.rank_count) {
-      return Status(ErrorCode::kProtocol, "the shared segment is not of this job or version");
-    }
-  }
+  if (state->peers.self != 0) UNISONO_TRY(state->attach_segment(std::move(received)));
   state->heap_descriptors = std::move(exchange.heaps());
   state->heap_views = std::vector<std::atomic<const Mapping*>>(state->layout.rank_count);
   state->mapped_heaps.resize(state->layout.rank_count);

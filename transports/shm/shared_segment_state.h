@@ -58,6 +58,9 @@ struct SharedSegment::State {
   Status copy(int local, Rank rank, const MemoryView& from, std::size_t offset,
               std::span<std::byte> out) const;
   void index_world_ranks();
+  /// The first rank's, and the others': from its descriptor.
+  Status make_segment();
+  Status attach_segment(UniqueFd received);
   void begin_trials();
   Status publish_self();
   void learn_peers();

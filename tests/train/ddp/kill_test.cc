@@ -1,12 +1,11 @@
 // A process is killed in the middle of its backward pass.
 #include <gmock/gmock.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
-#include <new>
 
+#include "tests/support/shared.h"
 #include "tests/train/ddp/ddp_world.h"
 
 namespace unisono::test {
@@ -25,10 +24,7 @@ class Kill : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Transports, Kill, testing::Values("shm", "tcp"));
 
 TEST_P(Kill, SurvivorsEndWithTheNameOfTheDead) {
-  void* const memory =
-      mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(memory, MAP_FAILED);
-  Board& board = *new (memory) Board;
+  Shared<Board> board;
   const auto body = [&](Communicator& comm) {
     ToyModel model({.counts = {3, 5000, 70'000}});
     train::DistributedDataParallel ddp(model, comm,
@@ -40,8 +36,8 @@ TEST_P(Kill, SurvivorsEndWithTheNameOfTheDead) {
     try {
       train_with(ddp, 1, 1e-6F);
     } catch (const Error& error) {
-      board.failed_rank[comm.rank()] = error.rank();
-      std::snprintf(board.words[comm.rank()], sizeof board.words[0], "%s", error.what());
+      board->failed_rank[comm.rank()] = error.rank();
+      std::snprintf(board->words[comm.rank()], sizeof board->words[0], "%s", error.what());
     }
   };
   try {
@@ -53,9 +49,8 @@ TEST_P(Kill, SurvivorsEndWithTheNameOfTheDead) {
   }
   for (Rank rank = 0; rank < kRanks; ++rank) {
     if (rank == kVictim) continue;
-    EXPECT_EQ(board.failed_rank[rank], kVictim) << "rank " << rank << ": " << board.words[rank];
+    EXPECT_EQ(board->failed_rank[rank], kVictim) << "rank " << rank << ": " << board->words[rank];
   }
-  munmap(memory, sizeof(Board));
 }
 
 }  // namespace
