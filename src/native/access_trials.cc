@@ -21,7 +21,7 @@ struct TrialRows {
 
 // What is tried of a class. Whoever changes a plan raises kTrialsVersion (base/trial_facts.h).
 struct TrialPlan {
-  std::uint32_t paths;  // the first of kTriedPaths
+  std::uint32_t ways;  // bit i is kTriedPaths[i]
   std::uint32_t warm_ups;
   TrialRows rows;
   std::uint32_t calls_until_next;  // all are tried again
@@ -29,22 +29,24 @@ struct TrialPlan {
   TrialRows long_rows = {0, 0, 0};  // of what was not far behind, if any
   std::uint32_t calls_until_long = 0;
 
-  std::uint32_t all_ways() const { return (1u << paths) - 1; }
   const TrialRows& rows_of(bool is_long) const { return is_long ? long_rows : rows; }
 };
 
 namespace {
 
-constexpr TrialPlan kPlanOfCells{2, 8, {12, 12, 2}, 20000, 300};
-constexpr TrialPlan kPlanOfShort{4, 2, {3, 3, 2}, 5000, 100};
-constexpr TrialPlan kPlanOfLong{3, 1, {4, 3, 1}, 1000, 100, {12, 5, 1}, 50};
+constexpr std::uint32_t kMappedWay = 1, kStreamedWay = 2, kSingleCopyWay = 4, kWindowWay = 8;
+constexpr std::uint32_t kWaysOfCells = kMappedWay | kStreamedWay;
+constexpr std::uint32_t kPrivateWays = kMappedWay | kStreamedWay | kSingleCopyWay;
+constexpr TrialPlan kPlanOfCells{kWaysOfCells, 8, {12, 12, 2}, 20000, 300};
+constexpr TrialPlan kPlanOfRotatingCells{kWaysOfCells | kWindowWay, 8, {12, 12, 2}, 20000, 300};
+constexpr TrialPlan kPlanOfShort{kPrivateWays | kWindowWay, 2, {3, 3, 2}, 5000, 100};
+constexpr TrialPlan kPlanOfLong{kPrivateWays, 1, {4, 3, 1}, 1000, 100, {12, 5, 1}, 50};
 static_assert(kPlanOfCells.rows.calls <= AccessTrials::kRowCallsMax);
 static_assert(kPlanOfLong.long_rows.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
 
 // Sizes of a class differ by less, so that calls of several sizes are no change.
 constexpr std::uint32_t kChangedPercent = 200;
-constexpr TrialRows kRowOfCheck{shm::kCheckCalls, shm::kCheckCalls, 1};
 
 // What is written in one call is seen by all so many calls later. Nobody writes over it before all
 // have judged it: who writes the stamp of trial i has seen everyone begin the call two before it or
@@ -68,9 +70,13 @@ bool goes_one_way(AccessTrials::Class number) {
   return facts.has_root() && !facts.reduces;
 }
 
-const TrialPlan& plan_of(AccessTrials::Class number) {
-  const std::size_t bytes = kTriedCallMin << number % kCallSizes;
-  if (bytes < shm::kCellPayloadBytes) return kPlanOfCells;
+std::size_t least_of(AccessTrials::Class number) { return kTriedCallMin << number % kCallSizes; }
+
+const TrialPlan& plan_of(AccessTrials::Class number, bool takes_turns) {
+  const std::size_t bytes = least_of(number);
+  if (bytes < shm::kCellPayloadBytes) {
+    return takes_turns && goes_one_way(number) ? kPlanOfRotatingCells : kPlanOfCells;
+  }
   return bytes >= kLongBytes ? kPlanOfLong : kPlanOfShort;
 }
 
@@ -93,7 +99,7 @@ std::size_t place_of(AccessPath path) {
                                   kTriedPaths.begin());
 }
 
-bool is_among(std::uint32_t ways, AccessPath path) { return (ways >> place_of(path) & 1u) != 0; }
+bool is_among(std::uint32_t ways, std::size_t way) { return (ways >> way & 1u) != 0; }
 
 // Of those, the one that is number `index`.
 std::size_t way_of(std::uint32_t ways, std::uint32_t index) {
@@ -109,15 +115,15 @@ AccessTrials::Class AccessTrials::class_of(Collective collective, std::size_t by
 }
 
 bool AccessTrials::tries_window(Class number) {
-  return number != kNone && plan_of(number).paths == kTriedPaths.size();
+  return number != kNone && (plan_of(number, false).ways & kWindowWay) != 0;
 }
 
 AccessTrials::AccessTrials(shm::SegmentGroup& group) : group_(group), states_(kClasses) {
   for (Class number = 0; number < static_cast<Class>(kClasses); ++number) {
     State& state = states_[static_cast<std::size_t>(number)];
-    state.plan = &plan_of(number);
-    state.ways = state.plan->all_ways();
-    state.checks = {state.plan->calls_until_check, state.plan->calls_until_next, kChangedPercent};
+    state.plan = &plan_of(number, group.takes_turns());
+    state.ways = state.plan->ways;
+    state.checks = {state.plan->calls_until_check, kChangedPercent};
     if (!group.has_all_ranks()) continue;
     const bool is_known = has_times(times_in(group_.trial_memory().known.calls, number));
     is_known ? begin_with_known(number) : begin_with_predicted(number);
@@ -133,12 +139,14 @@ void AccessTrials::begin_with_known(Class number) {
   State& state = states_[static_cast<std::size_t>(number)];
   Times known = times_in(group_.trial_memory().known.calls, number);
   // A call can go only by what is tried of its class, whatever else a file says.
-  std::fill(known.begin() + state.plan->paths, known.end(), 0);
-  state.path = kTriedPaths[shm::first_way(known)];
+  for (std::size_t way = 0; way < known.size(); ++way) {
+    if (!is_among(state.plan->ways, way)) known[way] = 0;
+  }
+  choose(state, shm::first_way(known));
   state.least = known;
   state.knows_long_rows = true;
   hold(state, state.plan->calls_until_next / shm::kKnownDivisor);
-  state.next_change = state.plan->warm_ups;
+  state.next_change = state.plan->warm_ups + 1;
 }
 
 // Until the next check, or until all are tried again.
@@ -156,11 +164,11 @@ void AccessTrials::begin_with_predicted(Class number) {
   const WayCosts costs = predict_class(
       memory.host, here, static_cast<Collective>(number / kCallSizes), number % kCallSizes);
   State& state = states_[static_cast<std::size_t>(number)];
-  state.path = kTriedPaths[likely_way(costs)];
+  choose(state, likely_way(costs));
   // Two ranks measure in turns, where each writes what it has read: who only writes meets lines
   // that the other has read, and may be slower by more than that.
   if (group_.takes_turns() && goes_one_way(number)) return;
-  for (std::size_t way = 0; way < state.plan->paths; ++way) {
+  for (std::size_t way = 0; way < costs.size(); ++way) {
     if (is_far(costs, way)) state.ways &= ~(1u << way);
   }
 }
@@ -175,22 +183,26 @@ AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
   if (state.phase == Phase::kHolds) {
     state.phase = state.calls < state.trials_due ? Phase::kChecks : Phase::kTries;
   }
-  if (state.phase == Phase::kChecks) return check_next(number, sequence);
-  return state.trials == 0 && settles_rotation(number) ? state.path : try_next(number, sequence);
+  if (state.trials == 0 && settles_rotation(number)) return state.path;
+  return try_next(number, sequence);
 }
 
-// Calls of the class go around either part of the group's rotation once before they are tried,
+// Calls of the class go around either part of the group's rotation once before they are timed,
 // unless others have: what they find there in their first lap they never find again. Of more than
 // kLongBytes a row goes around.
 bool AccessTrials::settles_rotation(Class number) {
   State& state = states_[static_cast<std::size_t>(number)];
-  const std::size_t bytes = kTriedCallMin << number % kCallSizes;
+  const std::size_t bytes = least_of(number);
   if (!goes_one_way(number) || bytes < shm::kCellPayloadBytes || bytes >= kLongBytes) return false;
-  const std::array parts{std::pair(AccessPath::kMapped, group_.cached_rotation().size()),
-                         std::pair(AccessPath::kStreamed, group_.streamed_rotation().size())};
+  const bool has_rotation = group_.takes_turns();  // else members go around their windows
+  const std::array parts{
+      std::pair(AccessPath::kMapped,
+                has_rotation ? group_.cached_rotation().size() : shm::kWindowBytes),
+      std::pair(AccessPath::kStreamed,
+                has_rotation ? group_.streamed_rotation().size() : shm::kWindowBytes)};
   for (std::size_t part = 0; part < parts.size(); ++part) {
     const auto [path, length] = parts[part];
-    if (settled_[part] || !is_among(state.ways, path)) continue;
+    if (settled_[part] || !is_among(ways_of(state), place_of(path))) continue;
     settled_[part] = true;
     state.path = path;
     state.next_change = state.calls + static_cast<std::uint32_t>(length / bytes);
@@ -199,43 +211,48 @@ bool AccessTrials::settles_rotation(Class number) {
   return false;
 }
 
+void AccessTrials::choose(State& state, std::size_t way) {
+  state.chosen = way;
+  state.path = kTriedPaths[way];
+}
+
+// Of calls of more than kLongBytes a check looks at the chosen path alone: too few of them are
+// made.
+std::uint32_t AccessTrials::ways_of(const State& state) {
+  if (state.phase != Phase::kChecks) return state.ways;
+  return state.plan == &kPlanOfLong ? 1u << state.chosen : state.plan->ways;
+}
+
 AccessPath AccessTrials::try_next(Class number, std::uint64_t sequence) {
   State& state = states_[static_cast<std::size_t>(number)];
-  const TrialRows& rows = state.plan->rows_of(state.is_in_long_rows);
-  const std::uint32_t in_round = count_of(state.ways) * rows.calls;
-  if (state.trials < rows.rounds * in_round) {
+  const bool is_check = state.phase == Phase::kChecks;
+  const bool is_long = !is_check && state.is_in_long_rows;
+  const TrialRows& rows = state.plan->rows_of(is_long);
+  const std::uint32_t ways = ways_of(state);
+  const std::uint32_t in_round = count_of(ways) * rows.calls;
+  if (state.trials < (is_check ? 1 : rows.rounds) * in_round) {
     const std::uint32_t trial = state.trials++;
     trial_ = {.number = number,
-              .path = way_of(state.ways, trial % in_round / rows.calls),
+              .path = way_of(ways, trial % in_round / rows.calls),
               .call = trial % rows.calls,
-              .is_of_long_rows = state.is_in_long_rows,
+              .is_check = is_check,
+              .is_of_long_rows = is_long,
               .is_first_row = trial < in_round,
               .sequence = sequence};
     state.last_trial = sequence;
     return kTriedPaths[trial_.path];
   }
-  if (sequence >= state.last_trial + kCallsUntilSeen) decide(number);
-  return state.path;
-}
-
-AccessPath AccessTrials::check_next(Class number, std::uint64_t sequence) {
-  State& state = states_[static_cast<std::size_t>(number)];
-  if (state.trials < kRowOfCheck.calls) {
-    trial_ = {.number = number,
-              .path = place_of(state.path),
-              .call = state.trials++,
-              .is_check = true,
-              .sequence = sequence};
-    state.last_trial = sequence;
-  } else if (sequence >= state.last_trial + kCallsUntilSeen) {
-    conclude_check(state);
-  }
+  state.path = kTriedPaths[state.chosen];
+  if (sequence >= state.last_trial + kCallsUntilSeen)
+    is_check ? conclude_check(state) : decide(number);
   return state.path;
 }
 
 void AccessTrials::conclude_check(State& state) {
-  const std::size_t way = place_of(state.path);
-  const bool is_due = state.checks.ask(way, state.checked, state.least[way]);
+  const std::uint32_t time = std::exchange(state.checked[state.chosen], 0);
+  const std::uint32_t other = state.checked[shm::fastest_way(state.checked)];
+  const bool is_due = state.checks.ask(time, state.least[state.chosen], other);
+  state.checked = {};
   state.phase = is_due ? Phase::kTries : Phase::kHolds;
   state.next_change =
       is_due ? state.calls : std::min(state.trials_due, state.calls + state.checks.every());
@@ -249,19 +266,18 @@ void AccessTrials::decide(Class number) {
   const TrialPlan& plan = *state.plan;
   const std::uint32_t contenders = contenders_of(state.least);
   const bool ends = plan.long_rows.calls == 0 || state.is_in_long_rows || count_of(contenders) < 2;
-  if (ends || !state.knows_long_rows || !is_among(contenders, state.path)) {
-    state.path = kTriedPaths[shm::fastest_way(state.least)];
+  if (ends || !state.knows_long_rows || !is_among(contenders, state.chosen)) {
+    choose(state, shm::fastest_way(state.least));
   }
   if (group_.has_all_ranks() && (ends || !state.knows_long_rows)) {
     shm::note(times_in(group_.trial_memory().learned.calls, number), state.least);
   }
   state.knows_long_rows = state.knows_long_rows || ends;
   state.is_in_long_rows = !ends;
-  state.ways = ends ? plan.all_ways() : contenders;
-  if (ends) state.checks.decided(place_of(state.path));
+  state.ways = ends ? plan.ways : contenders;
   // Times of long rows are compared with one another alone.
   for (std::size_t way = 0; !ends && way < state.least.size(); ++way) {
-    if ((contenders >> way & 1u) == 0) state.least[way] = 0;
+    if (!is_among(contenders, way)) state.least[way] = 0;
   }
   hold(state, ends ? plan.calls_until_next : plan.calls_until_long);
 }
@@ -289,14 +305,14 @@ void AccessTrials::judge_until(std::uint64_t sequence) {
 
 void AccessTrials::judge(const Trial& trial, std::uint32_t time) {
   State& state = states_[static_cast<std::size_t>(trial.number)];
-  const TrialRows rows = trial.is_check ? kRowOfCheck : state.plan->rows_of(trial.is_of_long_rows);
+  const TrialRows& rows = state.plan->rows_of(trial.is_of_long_rows);
   state.row[trial.call] = time;
   if (trial.call + 1 < rows.calls) return;
   const std::span counted(state.row.data() + rows.calls - rows.counted, rows.counted);
   const auto middle = counted.begin() + (counted.size() - 1) / 2;
   std::nth_element(counted.begin(), middle, counted.end());
   if (trial.is_check) {
-    state.checked = *middle;
+    state.checked[trial.path] = *middle;
     return;
   }
   std::uint32_t& least = state.least[trial.path];

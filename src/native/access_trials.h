@@ -7,12 +7,14 @@
 //
 // Such calls find more of what they need in a large cache the longer they go one way, so some calls
 // later those that were not far behind are tried again in rows of twelve. Shorter calls are tried
-// in two rows: 60 calls of those that fit a cell, never by single copy; 28 up to 1 MiB, where what
+// in two rows: 60 calls of those that fit a cell, never by single copy, or 84 where two ranks may
+// go around their rotation (payload_rotation.h; kWindow here); 28 up to 1 MiB, where what
 // can be read in place is tried through the window, too, because two members that take turns
 // (shared_cells.h) can be faster by that. Some thousand calls later all are tried again, and sooner
-// where a check shows that the machine is no longer the same: now and then three calls by the path
-// that is held are timed, and their median is more than twice its time in the trials or less than
-// half of it. (A virtual processor may move to a core from which lines come four times as late.)
+// where a check shows that the machine is no longer the same: now and then a row of each path is
+// timed (of more than 1 MiB of the held one), and the held one's median is more than twice its time
+// in the trials or less than half of it, or another's is clearly less. (A virtual processor may
+// move to a core from which lines come four times as late.)
 //
 // Where an earlier job has left what it learned of a class (transports/shm/trial_memory.h) its
 // calls begin with the fastest, a check comes first, and all are tried after a quarter of those
@@ -87,11 +89,12 @@ class AccessTrials {
     bool is_in_long_rows = false;   // the trials that run, or come next
     bool knows_long_rows = false;   // from these, or of an earlier job, is `path`
     AccessPath path = AccessPath::kMapped;
-    std::uint64_t last_trial = 0;                   // number of the call
+    std::size_t chosen = 0;        // what trials chose: `path`, but in these and in checks
+    std::uint64_t last_trial = 0;  // number of the call
     std::array<std::uint32_t, kRowCallsMax> row{};  // times of the trials of a path that run
     Times least{};                                  // of each path's rows
     shm::WayChecks checks;
-    std::uint32_t checked = 0;  // time of `path` in the last check
+    Times checked{};  // each path's row in the check that runs
   };
   struct Trial {
     Class number = kNone;
@@ -107,8 +110,9 @@ class AccessTrials {
   AccessPath change(Class number, std::uint64_t sequence);
   bool settles_rotation(Class number);
   AccessPath try_next(Class number, std::uint64_t sequence);
-  AccessPath check_next(Class number, std::uint64_t sequence);
   void decide(Class number);
+  static void choose(State& state, std::size_t way);
+  static std::uint32_t ways_of(const State& state);
   static void conclude_check(State& state);
   static void hold(State& state, std::uint32_t calls_until_trials);
   static Times& times_in(CallTimes& calls, Class number);

@@ -50,13 +50,19 @@ void ExchangeCall::choose_units() {
   unit_ = shm::kWindowSlotBytes / parts / shm::kLineBytes * shm::kLineBytes;
   single_copy_unit_ = unit_;
   place_bytes_ = 0;
-  if (given == kNotAgreed || transfer_.givers == 0) return;
+  place_counts_ = {};
+  if (given == kNotAgreed || !transfer_.goes_one_way) return;
   // A block comes in quarters of at most 64 KiB, a long one in sixteenths.
   const std::size_t block = given / parts;
   const std::size_t piece = std::max(std::min(block / 4, kRootedPieceBytes), block / 16);
   unit_ = std::min(unit_, shm::round_up(std::max<std::size_t>(piece, 1), shm::kPageBytes));
   single_copy_unit_ = single_copy_unit_ / unit_ * unit_;
   place_bytes_ = unit_ * parts;
+  for (const bool streamed : {false, true}) {
+    // None where that would be too few for the chunks that are under way.
+    const std::size_t count = rotation_of(self(), streamed).size() / place_bytes_;
+    place_counts_[streamed ? 1 : 0] = count >= shm::kWindowSlots ? count : 0;
+  }
 }
 
 Status ExchangeCall::plan(Offer* offer) {
@@ -73,43 +79,42 @@ Status ExchangeCall::plan(Offer* offer) {
   own_places_ = 0;
   if (fill_chunks_ == 0) return {};
   if (place_bytes_ > 0) plan_places(offer);
-  return own_places_ == 0 ? context_.group.reserve_windows() : Status();
+  const bool in_window = own_places_ == 0 || !context_.group.takes_turns();
+  return in_window ? context_.group.reserve_windows() : Status();
 }
 
-// From where the chunks of the call before have come to, if that was one like it.
+// Where the chunks of the call before that gave so have ended.
 void ExchangeCall::plan_places(Offer* offer) {
-  const std::size_t count = count_places(places_of(self(), streams()));
-  if (count == 0 || !context_.group.reserve_rotation()) return;
-  own_places_ = told_of(streams(), context_.progress.call() * fill_chunks_ % count);
-  offer->input.address = own_places_;
+  const int part = streams() ? 1 : 0;
+  const std::size_t count = place_counts_[part];
+  if (count == 0) return;
+  if (context_.group.takes_turns()) {
+    may_rotate_ = may_rotate_ && context_.group.reserve_rotation().ok();
+    if (!may_rotate_) return;
+  }
+  const std::uint64_t first = chunks_of(next_place_[part], place_bytes_) % count;
+  next_place_[part] = (first + fill_chunks_) % count * place_bytes_;
+  offer->input.address = own_places_ = told_of(streams(), first);
 }
 
-// The givers share each part of the rotation.
-std::span<std::byte> ExchangeCall::places_of(int owner, bool streamed) const {
-  const std::span<std::byte> part =
-      streamed ? context_.group.streamed_rotation() : context_.group.cached_rotation();
-  if (transfer_.givers == 1) return part;
-  const auto givers = static_cast<std::size_t>(transfer_.givers);
-  const std::size_t share = part.size() / givers / shm::kPageBytes * shm::kPageBytes;
-  const auto after_root = static_cast<std::size_t>((owner - transfer_.root + size()) % size());
-  return part.subspan((after_root - 1) * share, share);
-}
-
-// None where that would be too few for the chunks that are under way.
-std::size_t ExchangeCall::count_places(std::span<std::byte> memory) const {
-  const std::size_t count = memory.size() / place_bytes_;
-  return count >= shm::kWindowSlots ? count : 0;
+// More than two would have to share the group's, and those that disagree about the root write into
+// the same place.
+std::span<std::byte> ExchangeCall::rotation_of(int owner, bool streamed) const {
+  const shm::SegmentGroup& group = context_.group;
+  if (!group.takes_turns()) return {group.window(owner), shm::kWindowBytes};
+  return streamed ? group.streamed_rotation() : group.cached_rotation();
 }
 
 // What another rank tells is checked once, here.
 Status ExchangeCall::accept_places(int member, std::uint64_t told) {
   if (told == 0) return {};
-  if (place_bytes_ == 0 ||
-      first_place(told) >= count_places(places_of(member, tells_streamed(told)))) {
-    return Status(
-        ErrorCode::kProtocol,
-        "rank " + std::to_string(member) + " offers a place beyond its part of the rotation",
-        member);
+  const std::size_t count = place_counts_[tells_streamed(told) ? 1 : 0];
+  if (first_place(told) >= count) {
+    return Status(ErrorCode::kProtocol,
+                  "rank " + std::to_string(member) + " offers place " +
+                      std::to_string(first_place(told)) + " of " + std::to_string(count) +
+                      " of its rotation",
+                  member);
   }
   inputs_[static_cast<std::size_t>(member)].address = told;
   return {};
@@ -229,9 +234,9 @@ std::byte* ExchangeCall::place_of(int owner, std::uint64_t chunk) const {
   const bool in_place = !is_self(owner) && input.path != shm::MemoryPath::kNone;
   const std::uint64_t told = is_self(owner) ? own_places_ : input.address;
   if (in_place || told == 0) return slot_of(owner, chunk);
-  const std::span<std::byte> memory = places_of(owner, tells_streamed(told));
-  const std::uint64_t place = (first_place(told) + chunk) % count_places(memory);
-  return memory.data() + place * place_bytes_;
+  const bool streamed = tells_streamed(told);
+  const std::uint64_t place = (first_place(told) + chunk) % place_counts_[streamed ? 1 : 0];
+  return rotation_of(owner, streamed).data() + place * place_bytes_;
 }
 
 std::byte* ExchangeCall::part_in_slot(int owner, int reader, std::uint64_t chunk) const {

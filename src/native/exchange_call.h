@@ -7,15 +7,20 @@
 // In rounds: round k takes piece k of every block. A rank that is ahead is held up by the number
 // of slots alone.
 //
-// Where one rank gives all, or takes all, chunks go around the group's rotation, from call to call:
-// who writes a line that a reader has just read fetches it from that one's cache, which takes
-// several times as long as from one that both share. What is written past the caches has a part of
-// its own, because either way leaves lines where the other would not. The giver tells in its offer
-// which part, and where its first chunk lies there.
+// Where one rank gives all, or takes all, chunks go around a rotation, from call to call: who
+// writes a line that a reader has just read fetches it from that one's cache, which takes several
+// times as long as from one that both share. Two ranks have memory for that, in which what is
+// written past the caches has a part of its own, because either way leaves lines where the other
+// would not; of more each goes around its own window. The giver tells in its offer which part, and
+// where its first chunk lies there.
 //
 // Blocks whose length the ranks have not agreed on (v-collectives) come with a table in the cell;
 // where they are small, so do the blocks.
 #pragma once
+
+#include <array>
+#include <span>
+#include <vector>
 
 #include "native/large_call.h"
 
@@ -48,8 +53,7 @@ class ExchangeCall final : public LargeCall {
   void write_table_and_blocks();
   bool overwrites_input() const;
   void plan_places(Offer* offer);
-  std::span<std::byte> places_of(int owner, bool streamed) const;
-  std::size_t count_places(std::span<std::byte> memory) const;
+  std::span<std::byte> rotation_of(int owner, bool streamed) const;
   Status accept_places(int member, std::uint64_t told);
   std::byte* place_of(int owner, std::uint64_t chunk) const;
   std::byte* part_in_slot(int owner, int reader, std::uint64_t chunk) const;
@@ -75,7 +79,10 @@ class ExchangeCall final : public LargeCall {
   std::size_t unit_ = 0;              // bytes of a block that one round moves
   std::size_t single_copy_unit_ = 0;  // a multiple: one system call's
   std::size_t place_bytes_ = 0;       // of a chunk that goes around; 0: chunks lie in slots
-  std::uint64_t own_places_ = 0;      // what this rank tells of where its chunks lie
+  std::array<std::size_t, 2> place_counts_{};  // of each part; 0: chunks lie in slots
+  std::array<std::size_t, 2> next_place_{};    // this rank's, by part: the offset behind the last
+  bool may_rotate_ = true;                     // there is memory for it
+  std::uint64_t own_places_ = 0;               // what this rank tells of where its chunks lie
   std::uint64_t fill_chunks_ = 0, filled_ = 0;
   std::uint64_t rounds_ = 0, round_ = 0;
   std::uint64_t own_taken_ = 0;  // pieces of this rank's own block

@@ -37,7 +37,7 @@ struct Group::State {
         progress(*group),
         trials(*group),
         context{*group, cells, progress, trials, levels, {}},
-        small(cells, trials),
+        small(*group, cells, trials),
         combine(context),
         exchange(context) {}
 

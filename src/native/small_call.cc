@@ -36,8 +36,11 @@ inline void copy_small(std::byte* out, const std::byte* in, std::size_t bytes) {
 
 }  // namespace
 
-SmallCall::SmallCall(SharedCells& cells, AccessTrials& trials)
-    : cells_(cells), trials_(trials), operands_(static_cast<std::size_t>(cells.size())) {}
+SmallCall::SmallCall(shm::SegmentGroup& group, SharedCells& cells, AccessTrials& trials)
+    : cells_(cells),
+      trials_(trials),
+      rotation_(group),
+      operands_(static_cast<std::size_t>(cells.size())) {}
 
 void SmallCall::start(const Arguments& arguments, const Transfer& transfer) {
   transfer_ = transfer;
@@ -46,7 +49,8 @@ void SmallCall::start(const Arguments& arguments, const Transfer& transfer) {
   element_bytes_ = size_of(arguments.call.type);
   waits_for_all_ = transfer.sources.first == 0 && transfer.sources.last == cells_.size();
   class_ = AccessTrials::class_of(arguments.call.collective, transfer.largest_input_bytes);
-  streams_ = class_ != AccessTrials::kNone && arguments.access == AccessPath::kStreamed;
+  may_rotate_ = cells_.size() == 2 && transfer.goes_one_way && !transfer.combines && !is_inline();
+  choose_path(class_ == AccessTrials::kNone ? AccessPath::kMapped : arguments.access);
   if (arguments.access != AccessPath::kAutomatic) class_ = AccessTrials::kNone;
   begin();
 }
@@ -62,12 +66,18 @@ void SmallCall::begin() {
   next_ = transfer_.sources.first;
   tried_own_ = has_result_ = false;
   done_ = false;
-  if (class_ != AccessTrials::kNone) choose_stores();
+  if (class_ != AccessTrials::kNone) try_path();
+  if (may_rotate_) rotation_.next(transfer_.largest_input_bytes);
   write_cell();
 }
 
-void SmallCall::choose_stores() {
-  streams_ = trials_.next(class_, cells_.sequence()) == AccessPath::kStreamed;
+void SmallCall::choose_path(AccessPath path) {
+  streams_ = path == AccessPath::kStreamed;
+  rotates_ = may_rotate_ && path == AccessPath::kWindow && rotation_.is_reserved();
+}
+
+void SmallCall::try_path() {
+  choose_path(trials_.next(class_, cells_.sequence()));
   is_trial_ = trials_.is_trial();
   if (is_trial_) began_ = Clock::now();
 }
@@ -83,8 +93,9 @@ void SmallCall::write_cell() {
 // parts begin with the next member's, so that two members that take turns with their cells write
 // where they have read.
 void SmallCall::write_input(shm::CellLine& line) {
-  std::byte* const to = payload_of(line);
-  if (transfer_.combines && reduction_->prepares()) {
+  if (may_rotate_) PayloadRotation::tell(line, rotates_);
+  std::byte* const to = payload_of(cells_.self());
+  if (is_prepared()) {
     reduction_->prepare(to, transfer_.input, transfer_.input_bytes / element_bytes_);
   } else if (is_inline()) {
     copy_small(to, transfer_.input, transfer_.input_bytes);
@@ -124,14 +135,16 @@ void SmallCall::end_trial() {
   is_trial_ = false;
 }
 
-std::byte* SmallCall::payload_of(shm::CellLine& line) const {
-  return is_inline() ? line.payload : SharedCells::long_payload(line);
+std::byte* SmallCall::payload_of(int member) const {
+  shm::CellLine& line = cells_.line(member);
+  if (is_inline()) return line.payload;
+  const bool rotates = may_rotate_ && PayloadRotation::told(line);
+  return rotates ? rotation_.place() : SharedCells::long_payload(line);
 }
 
 const std::byte* SmallCall::part_of(int source) const {
-  const std::byte* const payload = payload_of(cells_.line(source));
-  const bool is_prepared = transfer_.combines && reduction_->prepares();
-  if (!transfer_.in_parts || is_inline() || is_prepared) return payload + transfer_.source_offset;
+  const std::byte* const payload = payload_of(source);
+  if (!transfer_.in_parts || is_inline() || is_prepared()) return payload + transfer_.source_offset;
   const int members = cells_.size();
   const int between = (cells_.self() - source - 1 + members) % members;
   return payload + static_cast<std::size_t>(between) * transfer_.take.at(source).bytes;

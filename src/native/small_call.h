@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "native/access_trials.h"
+#include "native/payload_rotation.h"
 #include "native/shared_cells.h"
 #include "native/transfer.h"
 
@@ -14,7 +15,7 @@ namespace unisono::native {
 
 class SmallCall final : public NativeCall {
  public:
-  SmallCall(SharedCells& cells, AccessTrials& trials);
+  SmallCall(shm::SegmentGroup& group, SharedCells& cells, AccessTrials& trials);
 
   /// The transfer's largest_input_bytes is at most shm::kCellPayloadBytes.
   void start(const Arguments& arguments, const Transfer& transfer);
@@ -28,7 +29,8 @@ class SmallCall final : public NativeCall {
 
  private:
   void begin();
-  void choose_stores();
+  void choose_path(AccessPath path);
+  void try_path();
   void end_trial();
   void write_cell();
   void write_input(shm::CellLine& line);
@@ -36,18 +38,23 @@ class SmallCall final : public NativeCall {
   void finish();
   void combine();
   bool is_inline() const { return transfer_.largest_input_bytes <= shm::kInlineBytes; }
-  std::byte* payload_of(shm::CellLine& line) const;
+  bool is_prepared() const { return transfer_.combines && reduction_->prepares(); }
+  /// Where what `member` gives lies, or is to lie.
+  std::byte* payload_of(int member) const;
   /// Where what this rank takes of a source lies in the source's cell.
   const std::byte* part_of(int source) const;
 
   SharedCells& cells_;
   AccessTrials& trials_;
+  PayloadRotation rotation_;
   Transfer transfer_;
   CallRecord record_;
   const compute::Reduction* reduction_ = nullptr;
   std::size_t element_bytes_ = 1;
   AccessTrials::Class class_ = AccessTrials::kNone;
-  bool streams_ = false;  // the payload goes to the cell with non-temporal stores
+  bool streams_ = false;     // the payload goes to the cell with non-temporal stores
+  bool may_rotate_ = false;  // the payload may lie in the rotation
+  bool rotates_ = false;     // and does, if this rank gives it
   bool is_trial_ = false;
   TimePoint began_;         // a trial
   bool tried_own_ = false;  // take_own()

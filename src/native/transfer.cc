@@ -125,9 +125,7 @@ Transfer transfer_of(const Call& call, int size, int self) {
   const Context context{call, facts, size, self, call.count * size_of(call.type)};
   transfer.sources = sources_of(context, facts.flow);
   transfer.readers = readers_of(context, facts.flow);
-  transfer.root = call.root;
-  if (facts.flow == Flow::kRootToAll) transfer.givers = 1;
-  if (facts.flow == Flow::kAllToRoot) transfer.givers = size - 1;
+  transfer.goes_one_way = facts.flow == Flow::kRootToAll || facts.flow == Flow::kAllToRoot;
   if (facts.is_collective() && facts.has_buffers()) {
     give(context, &transfer);
     take(context, &transfer);

@@ -66,9 +66,8 @@ struct Transfer {
   Blocks take;            ///< where a source's block goes in the output, and its length
   /// Where this rank's block begins in a source's input, if that is agreed.
   std::size_t source_offset = 0;
-  int root = 0;
-  /// Members that give, where only the root does or only the root takes; else 0.
-  int givers = 0;
+  /// Only the root gives, or only the root takes.
+  bool goes_one_way = false;
   bool shares_combining = false;
 
   /// The output lies in the input, which is in the caches once it was given: in place, but for

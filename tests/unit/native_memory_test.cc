@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,28 +12,10 @@
 #include <vector>
 
 #include "base/memfd.h"
+#include "native_fallocate.h"
 #include "tests/support/limit.h"
 #include "transports/shm/heap.h"
 #include "transports/shm/segment.h"
-
-namespace unisono::test {
-namespace {
-off_t reserved_at_once_max = 0;  // by the next signal; 0: none comes
-int calls_interrupted = 0;
-}  // namespace
-}  // namespace unisono::test
-
-// The C library's, with a profiler's signals. Whoever asks again and again for what cannot be done
-// gets an error in the end.
-extern "C" int fallocate(int fd, int mode, off_t offset, off_t bytes) {
-  constexpr int kPatience = 1000;
-  const off_t at_once_max = unisono::test::reserved_at_once_max;
-  if (at_once_max == 0 || bytes <= at_once_max) {
-    return static_cast<int>(syscall(SYS_fallocate, fd, mode, offset, bytes));
-  }
-  errno = ++unisono::test::calls_interrupted < kPatience ? EINTR : EIO;
-  return -1;
-}
 
 namespace unisono::test {
 namespace {
@@ -43,8 +24,8 @@ using testing::HasSubstr;
 
 /// While it lives fallocate() gets this many bytes done before the next signal.
 struct Profiler {
-  explicit Profiler(off_t bytes) { reserved_at_once_max = bytes; }
-  ~Profiler() { reserved_at_once_max = 0; }
+  explicit Profiler(off_t bytes) { fallocate_faults.at_once_max = bytes; }
+  ~Profiler() { fallocate_faults.at_once_max = 0; }
   Profiler(const Profiler&) = delete;
 };
 

@@ -85,7 +85,7 @@ bool LoanTrials::has_changed(State& state, std::uint32_t number) const {
   state.messages = 0;
   state.until_check = state.checks.every();
   const auto times = std::span(state.times).first(kCheckCalls);
-  return is_known && state.checks.ask(state.way(), median(times), state.known);
+  return is_known && state.checks.ask(median(times), state.known);
 }
 
 // The time of the last message that was read, if it is one of this row.
@@ -134,7 +134,6 @@ bool LoanTrials::decide(State& state) const {
   }
   state.knows_long_rows = state.knows_long_rows || ends;
   state.known = state.least[state.way()];
-  if (ends) state.checks.decided(state.way());
   state.until_check = state.checks.every();
   if (!ends) state.until_next = kMessagesUntilLong;
   return ends;

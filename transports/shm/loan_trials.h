@@ -102,7 +102,7 @@ class LoanTrials {
     bool knows_long_rows = false;  // from these, or of an earlier job
     std::uint32_t known = 0;       // what messages took as it was decided, ns for a MiB; or 0
     std::uint32_t until_check = kMessagesUntilCheck;
-    WayChecks checks{kMessagesUntilCheck, kMessagesUntilNext, kMessagesChangedPercent};
+    WayChecks checks{kMessagesUntilCheck, kMessagesChangedPercent};
     // The row that runs, or the check: all messages from `first` on go its way.
     std::uint32_t row = 0;
     std::uint32_t messages = 0;

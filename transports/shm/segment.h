@@ -93,12 +93,13 @@ inline constexpr std::size_t kWindowSlotBytes = 256 * 1024;
 inline constexpr std::size_t kWindowBytes = kWindowSlots * kWindowSlotBytes;
 /// The rotation of a group is what chunks go around from call to call where one member writes what
 /// others read, so that by the time the writer comes back to a line it has left the reader's cache,
-/// and need not be fetched from there (native/exchange_call.h): twice a second-level cache, and
-/// behind it a part for what is written past the caches.
+/// and need not be fetched from there (native/exchange_call.h): twice a second-level cache, behind
+/// it a part for what is written past the caches, and as much as the first again for what would fit
+/// cells (native/payload_rotation.h).
 inline constexpr std::size_t kCachedRotationMin = std::size_t{1} << 20;
 inline constexpr std::size_t kCachedRotationMax = std::size_t{4} << 20;
 inline constexpr std::size_t kStreamedRotation = std::size_t{1} << 20;
-inline constexpr std::size_t kRotationBytesMax = kCachedRotationMax + kStreamedRotation;
+inline constexpr std::size_t kRotationBytesMax = 2 * kCachedRotationMax + kStreamedRotation;
 
 /// The first line of a cell: a call of at most kInlineBytes is this one line. Longer payload
 /// follows it directly.
@@ -158,7 +159,7 @@ struct ControlPage {
   std::uint64_t rank_count;
   /// Bytes, twice the second-level cache as its maker knows that; 0: it does not. Read by all,
   /// since cores of one host may differ.
-  std::uint64_t cached_rotation;
+  std::atomic<std::uint64_t> cached_rotation;
   std::atomic<std::uint64_t> blocks_taken[kGroupsMax / 64];
   RankEntry ranks[kLocalRanksMax];
   TrialMemory trials;
@@ -228,6 +229,6 @@ struct SegmentLayout {
 };
 
 /// Another one for every change of what lies where.
-inline constexpr std::uint64_t kSegmentMagic = 0x35'6f6e'6f73'696e'75;  // "unisono5"
+inline constexpr std::uint64_t kSegmentMagic = 0x36'6f6e'6f73'696e'75;  // "unisono6"
 
 }  // namespace unisono::shm

@@ -15,10 +15,10 @@ SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment::State> shared, std::ui
   block_ = shared_->segment->base() + layout.block_offset(block);
   windows_ = block_ + layout.block_head_bytes(layout.rank_count);
   // What was told may be no length of ours.
-  const std::size_t cached = std::clamp<std::size_t>(shared_->control().cached_rotation,
-                                                     kCachedRotationMin, kCachedRotationMax);
-  rotation_ = {windows_ + layout.rank_count * kWindowBytes,
-               cached / kPageBytes * kPageBytes + kStreamedRotation};
+  const std::size_t told = shared_->control().cached_rotation.load(std::memory_order_relaxed);
+  cached_bytes_ =
+      std::clamp(told, kCachedRotationMin, kCachedRotationMax) / kPageBytes * kPageBytes;
+  rotation_ = {windows_ + layout.rank_count * kWindowBytes, 2 * cached_bytes_ + kStreamedRotation};
   opened_by_ = members_.size();
   for (const int member : members_) {
     const bool same = shared_->same_process[static_cast<std::size_t>(member)];
@@ -66,23 +66,25 @@ TrialMemory& SegmentGroup::trial_memory() const { return shared_->control().tria
 bool SegmentGroup::has_all_ranks() const { return size() == shared_->size(); }
 
 Status SegmentGroup::reserve_windows() {
-  if (windows_reserved_) return {};
-  const std::byte* const first = window(takes_turns() ? 0 : self_);
-  const auto offset = static_cast<std::size_t>(first - shared_->segment->base());
-  const std::size_t bytes = (takes_turns() ? 2 : 1) * kWindowBytes;
-  UNISONO_TRY(shared_->segment->reserve(offset, bytes));
-  // Else the first trials of paths would time first accesses.
-  shared_->segment->populate(offset, bytes);
-  windows_reserved_ = true;
-  return {};
+  return reserve({window(takes_turns() ? 0 : self_), (takes_turns() ? 2 : 1) * kWindowBytes},
+                 &windows_reserved_);
 }
 
 Status SegmentGroup::reserve_rotation() {
-  if (rotation_reserved_) return {};
-  const auto offset = static_cast<std::size_t>(rotation_.data() - shared_->segment->base());
-  UNISONO_TRY(shared_->segment->reserve(offset, rotation_.size()));
-  shared_->segment->populate(offset, rotation_.size());
-  rotation_reserved_ = true;
+  return reserve(rotation_.first(cached_bytes_ + kStreamedRotation), &rotation_reserved_);
+}
+
+Status SegmentGroup::reserve_payload_rotation() {
+  return reserve(payload_rotation(), &payload_rotation_reserved_);
+}
+
+Status SegmentGroup::reserve(std::span<std::byte> memory, bool* reserved) const {
+  if (*reserved) return {};
+  const auto offset = static_cast<std::size_t>(memory.data() - shared_->segment->base());
+  UNISONO_TRY(shared_->segment->reserve(offset, memory.size()));
+  // Else the first trials of paths would time first accesses.
+  shared_->segment->populate(offset, memory.size());
+  *reserved = true;
   return {};
 }
 

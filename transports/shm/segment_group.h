@@ -47,11 +47,14 @@ class SegmentGroup {
   Status reserve_windows();
   /// The group's rotation, for what is written through the caches and past them. Who writes into it
   /// reserves it first.
-  std::span<std::byte> cached_rotation() const {
-    return rotation_.first(rotation_.size() - kStreamedRotation);
+  std::span<std::byte> cached_rotation() const { return rotation_.first(cached_bytes_); }
+  std::span<std::byte> streamed_rotation() const {
+    return rotation_.subspan(cached_bytes_, kStreamedRotation);
   }
-  std::span<std::byte> streamed_rotation() const { return rotation_.last(kStreamedRotation); }
   Status reserve_rotation();
+  /// Its part for what would fit cells, likewise.
+  std::span<std::byte> payload_rotation() const { return rotation_.last(cached_bytes_); }
+  Status reserve_payload_rotation();
   /// Of this host's ranks; whether what these learn of each other is what the group learns.
   TrialMemory& trial_memory() const;
   bool has_all_ranks() const;
@@ -76,6 +79,7 @@ class SegmentGroup {
                std::vector<int> members);
   void count_dead() const;
   bool count_closed(int member) const;
+  Status reserve(std::span<std::byte> memory, bool* reserved) const;
   std::byte* member_base(int member) const {
     return block_ + kPageBytes + static_cast<std::size_t>(member) * SegmentLayout::member_bytes();
   }
@@ -88,6 +92,7 @@ class SegmentGroup {
   bool has_failed_ = false;
   std::byte* block_ = nullptr;
   std::byte* windows_ = nullptr;
+  std::size_t cached_bytes_ = 0;
   std::span<std::byte> rotation_;
   std::vector<bool> same_process_;
   bool all_same_process_ = true;
@@ -95,6 +100,7 @@ class SegmentGroup {
   bool mappable_by_all_ = true;
   bool windows_reserved_ = false;
   bool rotation_reserved_ = false;
+  bool payload_rotation_reserved_ = false;
 };
 
 }  // namespace unisono::shm

@@ -76,7 +76,8 @@ Status SharedSegment::State::make_segment() {
   UNISONO_ASSIGN(segment, Mapping::create("unisono-segment", layout.bytes()));
   UNISONO_TRY(segment->reserve(0, sizeof(ControlPage)));
   control().rank_count = layout.rank_count;
-  control().cached_rotation = 2 * std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0L);
+  const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  control().cached_rotation.store(2 * std::max(cache, 0L), std::memory_order_relaxed);
   begin_trials();
   control().magic.store(kSegmentMagic, std::memory_order_release);  // pairs with attach_segment
   return {};

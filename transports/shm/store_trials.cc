@@ -117,7 +117,7 @@ void StoreTrials::judge(State& state) {
   if (!state.is_check) {
     decide(state, times);
   } else if (const std::size_t way = way_of(state.decided);
-             state.checks.ask(way, times[way], state.known)) {
+             state.checks.ask(times[way], state.known)) {
     begin_trials(state);
   } else {
     hold(state, state.until_trials);
@@ -129,7 +129,6 @@ void StoreTrials::decide(State& state, const WayTimes<2>& times) {
   const std::size_t way = were_read ? fastest_way(times) : 0;
   state.decided = kind_of(static_cast<std::uint32_t>(way));
   state.known = times[way];
-  state.checks.decided(way);
   if (were_read && memory_ != nullptr) shm::note(memory_->learned.pieces[size_of(state)], times);
   hold(state, kPiecesUntilNext);
 }

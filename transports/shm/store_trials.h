@@ -116,7 +116,7 @@ class StoreTrials {
     PieceStores stores;
     PieceStores decided;
     std::uint32_t known = 0;  // what pieces took both ends as it was decided, ns for a MiB; or 0
-    WayChecks checks{kPiecesUntilCheck, kPiecesUntilNext, kPiecesChangedPercent};
+    WayChecks checks{kPiecesUntilCheck, kPiecesChangedPercent};
     RowOfTimes row;                      // that runs
     std::array<std::uint32_t, 2> own{};  // the better row's, ns for a MiB: cached, streamed
   };

@@ -1,8 +1,9 @@
 // When a way that trials have chosen is checked, because the machine may have changed: a virtual
 // processor moves to a core from which lines come four times as late, or a neighbour takes up the
-// memory's rate. Some calls by it are timed every so often; where they take so much longer than in
-// the trials, or so much less, trials are due at once. Where these choose the same way again, times
-// wander and trials do not help: the next check comes after twice as many calls.
+// memory's rate. Some calls are timed every so often; where those by the chosen way take so much
+// longer than in the trials, or so much less, or another way takes clearly less now, trials are due
+// at once. The next check comes after twice as many calls, up to a bound, so that checks, and
+// trials that times that wander ask for, take up few calls.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -19,35 +20,31 @@ inline constexpr std::size_t kCheckCalls = 3;
 class WayChecks {
  public:
   WayChecks() = default;
-  /// A check after so many calls, and at most after `most`. A time has changed where it is more
-  /// than `percent` of the other one: more than calls differ that are tried together.
-  WayChecks(std::uint32_t every, std::uint32_t most, std::uint32_t percent)
-      : first_(every), every_(every), most_(most), percent_(percent) {}
+  /// A check after so many calls. A time has changed where it is more than `percent` of the other
+  /// one: more than calls differ that are tried together.
+  WayChecks(std::uint32_t every, std::uint32_t percent)
+      : every_(every), most_(kLongest * every), percent_(percent) {}
 
   /// Calls until the next check.
   std::uint32_t every() const { return every_; }
-  /// Whether trials are due, because the way takes `time` where it took `known`; 0: not measured.
-  bool ask(std::size_t way, std::uint64_t time, std::uint64_t known) {
-    const bool changed = is_more(time, known) || is_more(known, time);
-    if (changed) doubted_ = way;
-    return changed;
-  }
-  /// Trials have chosen the way.
-  void decided(std::size_t way) {
-    every_ = way == doubted_ ? std::min(2 * every_, most_) : first_;
-    doubted_ = kNone;
+  /// Whether trials are due, because the way takes `time` where it took `known`, and another takes
+  /// `other`; 0: not measured.
+  bool ask(std::uint64_t time, std::uint64_t known, std::uint64_t other = 0) {
+    every_ = std::min(2 * every_, most_);
+    return is_more(time, known, percent_) || is_more(known, time, percent_) ||
+           is_more(time, other, kBetterPercent);
   }
 
  private:
-  static constexpr std::size_t kNone = ~std::size_t{0};
+  static constexpr std::uint32_t kLongest = 32;
+  static constexpr std::uint64_t kBetterPercent = 125;  // what a row of a few calls shows surely
 
-  bool is_more(std::uint64_t time, std::uint64_t than) const {
-    return than != 0 && 100 * time > percent_ * than;
+  static bool is_more(std::uint64_t time, std::uint64_t than, std::uint64_t percent) {
+    return than != 0 && 100 * time > percent * than;
   }
 
-  std::uint32_t first_ = 0, every_ = 0, most_ = 0;  // calls
+  std::uint32_t every_ = 0, most_ = 0;  // calls
   std::uint32_t percent_ = 0;
-  std::size_t doubted_ = kNone;  // which a check has asked to try again
 };
 
 }  // namespace unisono::shm

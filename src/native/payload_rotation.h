@@ -1,0 +1,60 @@
+// Where the payloads of small calls of two members lie in which only one gives: around the group's
+// rotation, from call to call, and not in cells. Who writes a line that the reader has just read
+// fetches it from that one's cache; a line that has left that cache since comes sooner
+// (exchange_call.h has figures).
+//
+// Both members go on by as much in each such call, so both know the place without being told; the
+// cell tells only whether its owner used it, which trials decide (access_trials.h calls it the
+// window), and whether there is memory. What three calls in a row leave does not overlap,
+// which is enough for the reason that shared_cells.h gives. (More members would have to share it,
+// and those that disagree about the root write into the same place.)
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "native/shared_cells.h"
+#include "transports/shm/segment_group.h"
+
+namespace unisono::native {
+
+class PayloadRotation {
+ public:
+  explicit PayloadRotation(shm::SegmentGroup& group)
+      : group_(group), memory_(group.payload_rotation()) {}
+
+  /// Goes on to the place of a call of at most `bytes`, which fit a cell.
+  void next(std::size_t bytes) {
+    if (bytes > memory_.size() - end_) end_ = 0;
+    place_ = memory_.data() + end_;
+    end_ += shm::round_up(bytes, shm::kLineBytes);
+  }
+  /// Where the call's payload lies, if its owner tells so.
+  std::byte* place() const { return place_; }
+  /// Tells in this rank's cell whether it does.
+  static void tell(shm::CellLine& own, bool does) { own.payload[0] = std::byte{does}; }
+  /// What the owner of `line` tells.
+  static bool told(const shm::CellLine& line) { return line.payload[0] != std::byte{0}; }
+  /// Whether there is memory. Both ranks ask before such a call, so that neither meets new pages.
+  bool is_reserved() {
+    if (!is_tried_) {
+      is_tried_ = true;
+      is_reserved_ = group_.reserve_payload_rotation().ok();
+    }
+    return is_reserved_;
+  }
+
+ private:
+  static_assert(shm::kCachedRotationMin >= 4 * shm::kCellPayloadBytes);
+  static_assert(shm::kCachedRotationMin % shm::kLineBytes == 0);
+  shm::SegmentGroup& group_;
+  std::span<std::byte> memory_;
+  std::size_t end_ = 0;  // of this call's place
+  std::byte* place_ = nullptr;
+  bool is_tried_ = false;
+  bool is_reserved_ = false;
+};
+
+}  // namespace unisono::native
