@@ -44,6 +44,7 @@ constexpr TrialPlan kPlanOfLong{kPrivateWays, 1, {4, 3, 1}, 1000, 100, {12, 5, 1
 static_assert(kPlanOfCells.rows.calls <= AccessTrials::kRowCallsMax);
 static_assert(kPlanOfLong.long_rows.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
+constexpr std::size_t kRotatingMin = std::size_t{8} << 10;  // shorter payloads gain nothing
 
 // Sizes of a class differ by less, so that calls of several sizes are no change.
 constexpr std::uint32_t kChangedPercent = 200;
@@ -75,7 +76,8 @@ std::size_t least_of(AccessTrials::Class number) { return kTriedCallMin << numbe
 const TrialPlan& plan_of(AccessTrials::Class number, bool takes_turns) {
   const std::size_t bytes = least_of(number);
   if (bytes < shm::kCellPayloadBytes) {
-    return takes_turns && goes_one_way(number) ? kPlanOfRotatingCells : kPlanOfCells;
+    const bool may_rotate = takes_turns && goes_one_way(number) && bytes >= kRotatingMin;
+    return may_rotate ? kPlanOfRotatingCells : kPlanOfCells;
   }
   return bytes >= kLongBytes ? kPlanOfLong : kPlanOfShort;
 }
@@ -92,11 +94,6 @@ std::uint32_t contenders_of(const WayTimes<kTriedPaths.size()>& times) {
     if (times[way] != 0 && !shm::is_far_behind(times[way], least)) ways |= 1u << way;
   }
   return ways;
-}
-
-std::size_t place_of(AccessPath path) {
-  return static_cast<std::size_t>(std::find(kTriedPaths.begin(), kTriedPaths.end(), path) -
-                                  kTriedPaths.begin());
 }
 
 bool is_among(std::uint32_t ways, std::size_t way) { return (ways >> way & 1u) != 0; }
@@ -123,7 +120,7 @@ AccessTrials::AccessTrials(shm::SegmentGroup& group) : group_(group), states_(kC
     State& state = states_[static_cast<std::size_t>(number)];
     state.plan = &plan_of(number, group.takes_turns());
     state.ways = state.plan->ways;
-    state.checks = {state.plan->calls_until_check, kChangedPercent};
+    state.checks = {state.plan->calls_until_check, state.plan->calls_until_next, kChangedPercent};
     if (!group.has_all_ranks()) continue;
     const bool is_known = has_times(times_in(group_.trial_memory().known.calls, number));
     is_known ? begin_with_known(number) : begin_with_predicted(number);
@@ -187,28 +184,37 @@ AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
   return try_next(number, sequence);
 }
 
-// Calls of the class go around either part of the group's rotation once before they are timed,
-// unless others have: what they find there in their first lap they never find again. Of more than
-// kLongBytes a row goes around.
+// Calls of the class go around each part of the rotation once before they are timed: what they find
+// there in their first lap they never find again. Two ranks share the group's with other classes;
+// more go around their windows, which other roots' calls have not. Of more than kLongBytes a row
+// goes around.
 bool AccessTrials::settles_rotation(Class number) {
   State& state = states_[static_cast<std::size_t>(number)];
   const std::size_t bytes = least_of(number);
-  if (!goes_one_way(number) || bytes < shm::kCellPayloadBytes || bytes >= kLongBytes) return false;
-  const bool has_rotation = group_.takes_turns();  // else members go around their windows
-  const std::array parts{
-      std::pair(AccessPath::kMapped,
-                has_rotation ? group_.cached_rotation().size() : shm::kWindowBytes),
-      std::pair(AccessPath::kStreamed,
-                has_rotation ? group_.streamed_rotation().size() : shm::kWindowBytes)};
-  for (std::size_t part = 0; part < parts.size(); ++part) {
-    const auto [path, length] = parts[part];
-    if (settled_[part] || !is_among(ways_of(state), place_of(path))) continue;
-    settled_[part] = true;
-    state.path = path;
+  if (!goes_one_way(number) || bytes >= kLongBytes) return false;
+  const bool in_cell = bytes < shm::kCellPayloadBytes;
+  for (std::size_t way = 0; way < kTriedPaths.size(); ++way) {
+    const std::size_t length = lap_of(kTriedPaths[way], in_cell);
+    bool& settled = group_.takes_turns() ? settled_[in_cell ? 1 : 0][way] : state.settled[way];
+    if (length == 0 || settled || !is_among(ways_of(state), way)) continue;
+    settled = true;
+    state.path = kTriedPaths[way];
     state.next_change = state.calls + static_cast<std::uint32_t>(length / bytes);
     return true;
   }
   return false;
+}
+
+// Bytes of what calls by the path go around; 0: nothing.
+std::size_t AccessTrials::lap_of(AccessPath path, bool in_cell) const {
+  if (in_cell) {
+    const bool rotates = group_.takes_turns() && path == AccessPath::kWindow;
+    return rotates ? group_.payload_rotation().size() : 0;
+  }
+  if (path != AccessPath::kMapped && path != AccessPath::kStreamed) return 0;
+  if (!group_.takes_turns()) return shm::kWindowBytes;
+  return path == AccessPath::kMapped ? group_.cached_rotation().size()
+                                     : group_.streamed_rotation().size();
 }
 
 void AccessTrials::choose(State& state, std::size_t way) {
@@ -216,11 +222,15 @@ void AccessTrials::choose(State& state, std::size_t way) {
   state.path = kTriedPaths[way];
 }
 
-// Of calls of more than kLongBytes a check looks at the chosen path alone: too few of them are
-// made.
+// A check looks at what was tried; of calls of more than kLongBytes at the chosen path alone: too
+// few of them are made.
 std::uint32_t AccessTrials::ways_of(const State& state) {
   if (state.phase != Phase::kChecks) return state.ways;
-  return state.plan == &kPlanOfLong ? 1u << state.chosen : state.plan->ways;
+  std::uint32_t ways = 1u << state.chosen;
+  for (std::size_t way = 0; state.plan != &kPlanOfLong && way < state.least.size(); ++way) {
+    if (state.least[way] != 0) ways |= 1u << way;
+  }
+  return ways;
 }
 
 AccessPath AccessTrials::try_next(Class number, std::uint64_t sequence) {

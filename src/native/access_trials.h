@@ -7,8 +7,8 @@
 //
 // Such calls find more of what they need in a large cache the longer they go one way, so some calls
 // later those that were not far behind are tried again in rows of twelve. Shorter calls are tried
-// in two rows: 60 calls of those that fit a cell, never by single copy, or 84 where two ranks may
-// go around their rotation (payload_rotation.h; kWindow here); 28 up to 1 MiB, where what
+// in two rows: 60 calls of those that fit a cell, never by single copy (84 from 8 KiB on where two
+// ranks may go around their rotation: payload_rotation.h, kWindow here); 28 up to 1 MiB, where what
 // can be read in place is tried through the window, too, because two members that take turns
 // (shared_cells.h) can be faster by that. Some thousand calls later all are tried again, and sooner
 // where a check shows that the machine is no longer the same: now and then a row of each path is
@@ -17,7 +17,8 @@
 // move to a core from which lines come four times as late.)
 //
 // Where an earlier job has left what it learned of a class (transports/shm/trial_memory.h) its
-// calls begin with the fastest, a check comes first, and all are tried after a quarter of those
+// calls begin with the fastest, a check comes first, before which calls that go one way go around
+// what they will meet once by each path, and all are tried after a quarter of those
 // calls; else they begin with what is predicted to be the fastest of what the host is known to be
 // like, and the first trials leave out what is predicted to be far behind (way_costs.h). Only
 // groups of all ranks of the host know and tell. Blocks of unequal length are not tried. A call's
@@ -77,6 +78,7 @@ class AccessTrials {
 
  private:
   using Times = WayTimes<kTriedPaths.size()>;
+  using Settled = std::array<bool, kTriedPaths.size()>;  // ways whose rotation was gone around
   enum class Phase : std::uint8_t { kHolds, kChecks, kTries };
   struct State {
     const TrialPlan* plan = nullptr;
@@ -87,7 +89,8 @@ class AccessTrials {
     std::uint32_t trials = 0;       // in this phase
     std::uint32_t ways = 0;         // that are tried: bit i is kTriedPaths[i]
     bool is_in_long_rows = false;   // the trials that run, or come next
-    bool knows_long_rows = false;   // from these, or of an earlier job, is `path`
+    bool knows_long_rows = false;   // from these, or of an earlier job, is `chosen`
+    Settled settled{};              // of more than two ranks
     AccessPath path = AccessPath::kMapped;
     std::size_t chosen = 0;        // what trials chose: `path`, but in these and in checks
     std::uint64_t last_trial = 0;  // number of the call
@@ -109,6 +112,7 @@ class AccessTrials {
 
   AccessPath change(Class number, std::uint64_t sequence);
   bool settles_rotation(Class number);
+  std::size_t lap_of(AccessPath path, bool in_cell) const;
   AccessPath try_next(Class number, std::uint64_t sequence);
   void decide(Class number);
   static void choose(State& state, std::size_t way);
@@ -124,8 +128,8 @@ class AccessTrials {
 
   shm::SegmentGroup& group_;
   std::vector<State> states_;
-  std::array<bool, 2> settled_{};  // parts of the rotation
-  Trial trial_;                    // the call that runs
+  std::array<Settled, 2> settled_{};  // of two ranks, by whether calls fit a cell
+  Trial trial_;                       // the call that runs
   // The last trials, by number; those that were not judged yet may not have been seen by all.
   std::array<Trial, shm::kTrialStamps> made_;
   std::uint64_t count_made_ = 0, count_judged_ = 0;

@@ -41,7 +41,7 @@ class SmallCall final : public NativeCall {
   bool is_prepared() const { return transfer_.combines && reduction_->prepares(); }
   /// Where what `member` gives lies, or is to lie.
   std::byte* payload_of(int member) const;
-  /// Where what this rank takes of a source lies in the source's cell.
+  /// Where what this rank takes of a source lies.
   const std::byte* part_of(int source) const;
 
   SharedCells& cells_;

@@ -179,7 +179,7 @@ TEST(LoanTrials, SoIsWhatTakesMoreThanTwiceWhatItTookWhenItWasDecided) {
   Writer writer;
   writer.send(kUntilDecided, 200, 100);
   ASSERT_THAT(writer.send(100, 200, 100), Each(true));
-  writer.send(kUntilChecked + kUntilDecided, 120, 210);
+  writer.send(2 * kUntilChecked + kUntilDecided, 120, 210);  // one check found no change
   EXPECT_THAT(writer.send(100, 120, 210), Each(false));
 }
 

@@ -183,7 +183,28 @@ TEST(StoreTrials, ComeAtOnceWhereWhatIsKnownIsNotTrueAnyMore) {
   EXPECT_FALSE(ring.streams());
 }
 
-TEST(StoreTrials, ComeSoonWhenPiecesTakeMoreThanTwiceAsLong) {
+TEST(WayChecks, ComeMoreSeldomUpToAQuarterOfTheTimeBetweenTrials) {
+  WayChecks checks(100, 1'000, 200);
+  EXPECT_EQ(checks.every(), 100u);
+  EXPECT_FALSE(checks.ask(10, 10));
+  EXPECT_EQ(checks.every(), 200u);
+  EXPECT_FALSE(checks.ask(10, 10));
+  EXPECT_FALSE(checks.ask(10, 10));
+  EXPECT_EQ(checks.every(), 250u);
+}
+
+TEST(WayChecks, AskForTrialsWhereTheWayChangesOrAnotherIsBetter) {
+  WayChecks checks(100, 1'000, 200);
+  EXPECT_FALSE(checks.ask(20, 10));
+  EXPECT_TRUE(checks.ask(21, 10));
+  EXPECT_FALSE(checks.ask(10, 20));
+  EXPECT_TRUE(checks.ask(10, 21));
+  EXPECT_FALSE(checks.ask(15, 15, 10));
+  EXPECT_TRUE(checks.ask(16, 16, 10));
+  EXPECT_FALSE(checks.ask(16, 0)) << "what it took is not known";
+}
+
+TEST(StoreTrials, ComeSoonWhenPiecesTakeMuchLonger) {
   Ring ring;
   ring.carry(kEnough, {100ns, 100ns}, {100ns, 200ns});
   ASSERT_FALSE(ring.streams());

@@ -7,11 +7,13 @@
 #include <atomic>
 #include <cstring>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "native/large_call.h"
+#include "native/payload_rotation.h"
 #include "native_fallocate.h"
 #include "native_oracle.h"
 
@@ -26,8 +28,8 @@ std::size_t draw_count(std::minstd_rand& random) {
   return random() % 2 == 0 ? 20 + random() % 4000 : 4000 + random() % 60'000;
 }
 
-// Calls that go one way, and others between them, until all parts were gone around some times.
-// Roots change, and now one rank is late, now another.
+// Calls that go one way, and others between them, some times around the parts for chunks. Roots
+// change, and now one rank is late, now another.
 void run_rooted_calls(TestRank& rank) {
   std::minstd_rand random(24680);
   for (int i = 0; i < 600 && rank.failures.empty(); ++i) {
@@ -51,7 +53,7 @@ TEST_P(RotationByPath, NoPlaceIsWrittenBeforeItIsRead) {
   EXPECT_THAT(run_threads(2, {.access = GetParam()}, run_rooted_calls), IsEmpty());
 }
 
-// They use cells and slots.
+// They use cells, and their own windows.
 TEST_P(RotationByPath, MoreRanksDoNotDisturbEachOther) {
   EXPECT_THAT(run_processes(3, {.access = GetParam()}, run_rooted_calls), IsEmpty());
 }
@@ -74,6 +76,30 @@ TEST(Rotation, IsThreeParts) {
     rank.check(cached.size() >= shm::kCachedRotationMin && cached.size() <= shm::kCachedRotationMax,
                std::to_string(cached.size()) + " bytes");
     rank.check(payload.size() == cached.size(), std::to_string(payload.size()) + " bytes");
+  });
+  EXPECT_THAT(failures, IsEmpty());
+}
+
+// A writer may be a call ahead of who still reads the one before that.
+TEST(Rotation, ThreePayloadsInARowAreApart) {
+  const auto failures = run_threads(2, {}, [](TestRank& rank) {
+    auto opened = rank.segment->open_group(1, {0, 1});
+    const std::span<std::byte> memory = (*opened)->payload_rotation();
+    native::PayloadRotation rotation(**opened);
+    std::minstd_rand random(13579);
+    std::vector<std::span<std::byte>> places;
+    for (std::size_t bytes_in_all = 0; bytes_in_all < 5 * memory.size();) {
+      const std::size_t bytes = shm::kInlineBytes + 1 + random() % (shm::kCellPayloadBytes - 32);
+      bytes_in_all += bytes;
+      rotation.next(bytes);
+      const std::span<std::byte> place(rotation.place(), bytes);
+      rank.check(place.data() >= memory.data() && &place.back() <= &memory.back(), "outside");
+      for (std::size_t i = places.size(); i-- > 0 && i + 2 >= places.size();) {
+        const auto& before = places[i];
+        rank.check(&place.back() < before.data() || place.data() > &before.back(), "overlap");
+      }
+      places.push_back(place);
+    }
   });
   EXPECT_THAT(failures, IsEmpty());
 }

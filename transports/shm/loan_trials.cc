@@ -83,9 +83,10 @@ bool LoanTrials::has_changed(State& state, std::uint32_t number) const {
   if (state.times_known < kCheckCalls && state.messages < kRowMessagesMax) return false;
   const bool is_known = std::exchange(state.times_known, 0) == kCheckCalls;
   state.messages = 0;
-  state.until_check = state.checks.every();
   const auto times = std::span(state.times).first(kCheckCalls);
-  return is_known && state.checks.ask(median(times), state.known);
+  const bool changed = is_known && state.checks.ask(median(times), state.known);
+  state.until_check = state.checks.every();
+  return changed;
 }
 
 // The time of the last message that was read, if it is one of this row.

@@ -6,7 +6,7 @@
 // copy finds more and more in a large cache the longer messages go that way. kMessagesUntilNext
 // later all is tried again. Where an earlier job has left what it learned (trial_memory.h) they
 // begin with that, and try after a quarter of those. In between some messages' times are compared
-// with those of the trials, after every kMessagesUntilCheck (way_checks.h).
+// with those of the trials, after kMessagesUntilCheck, and then ever more (way_checks.h).
 //
 // The reader times every message of such a size, from its grant, or the end of the message before,
 // to its last byte, or until a message of such a size that it sends itself is sent, if that is
@@ -102,7 +102,7 @@ class LoanTrials {
     bool knows_long_rows = false;  // from these, or of an earlier job
     std::uint32_t known = 0;       // what messages took as it was decided, ns for a MiB; or 0
     std::uint32_t until_check = kMessagesUntilCheck;
-    WayChecks checks{kMessagesUntilCheck, kMessagesChangedPercent};
+    WayChecks checks{kMessagesUntilCheck, kMessagesUntilNext, kMessagesChangedPercent};
     // The row that runs, or the check: all messages from `first` on go its way.
     std::uint32_t row = 0;
     std::uint32_t messages = 0;

@@ -3,9 +3,9 @@
 // cache hand lines over slowly), so it is tried with the first pieces of a ring, and again after
 // every kPiecesUntilNext; where an earlier job has left what it learned (trial_memory.h) a ring
 // begins with that, and tries after a quarter of those. In between a row of pieces is timed after
-// every kPiecesUntilCheck (way_checks.h). What a store costs depends on how its line was written
-// the time before: pieces of each kind go around the ring before some are timed, short ones as far
-// as they get.
+// kPiecesUntilCheck, and then ever more (way_checks.h). What a store costs depends on how its line
+// was written the time before: pieces of each kind go around the ring before some are timed, short
+// ones as far as they get.
 //
 // The writer marks a piece that is timed, kTrialRow in a row of each kind. The reader times its
 // copy of it and tells the writer, in the ring's second control line, the median of a row, in the
@@ -116,7 +116,7 @@ class StoreTrials {
     PieceStores stores;
     PieceStores decided;
     std::uint32_t known = 0;  // what pieces took both ends as it was decided, ns for a MiB; or 0
-    WayChecks checks{kPiecesUntilCheck, kPiecesChangedPercent};
+    WayChecks checks{kPiecesUntilCheck, kPiecesUntilNext, kPiecesChangedPercent};
     RowOfTimes row;                      // that runs
     std::array<std::uint32_t, 2> own{};  // the better row's, ns for a MiB: cached, streamed
   };

@@ -2,8 +2,8 @@
 // processor moves to a core from which lines come four times as late, or a neighbour takes up the
 // memory's rate. Some calls are timed every so often; where those by the chosen way take so much
 // longer than in the trials, or so much less, or another way takes clearly less now, trials are due
-// at once. The next check comes after twice as many calls, up to a bound, so that checks, and
-// trials that times that wander ask for, take up few calls.
+// at once. The next check comes after twice as many calls, up to a quarter of those after which all
+// is tried anyway, so that checks, and trials for which times that wander ask, take up few calls.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -20,10 +20,10 @@ inline constexpr std::size_t kCheckCalls = 3;
 class WayChecks {
  public:
   WayChecks() = default;
-  /// A check after so many calls. A time has changed where it is more than `percent` of the other
-  /// one: more than calls differ that are tried together.
-  WayChecks(std::uint32_t every, std::uint32_t percent)
-      : every_(every), most_(kLongest * every), percent_(percent) {}
+  /// A check after so many calls; all is tried after `until_trials`. A time has changed where it is
+  /// more than `percent` of the other one: more than calls differ that are tried together.
+  WayChecks(std::uint32_t every, std::uint32_t until_trials, std::uint32_t percent)
+      : every_(every), most_(std::max(every, until_trials / 4)), percent_(percent) {}
 
   /// Calls until the next check.
   std::uint32_t every() const { return every_; }
@@ -36,8 +36,7 @@ class WayChecks {
   }
 
  private:
-  static constexpr std::uint32_t kLongest = 32;
-  static constexpr std::uint64_t kBetterPercent = 125;  // what a row of a few calls shows surely
+  static constexpr std::uint64_t kBetterPercent = 150;  // calls of a row may be of other sizes
 
   static bool is_more(std::uint64_t time, std::uint64_t than, std::uint64_t percent) {
     return than != 0 && 100 * time > percent * than;
