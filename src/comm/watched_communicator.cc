@@ -139,6 +139,7 @@ void WatchedCommunicator::fail_part(std::uint32_t id, const Status& cause) {
   if (id == 0) return;
   FailureDecision decision = decision_of(cause);
   decision.communicator = id;
+  decision.message = "the communicator that was split has failed: " + cause.message();
   // The arbiter tells of the dead itself, but only their own communicators.
   if (cause.code() == ErrorCode::kRankFailed) decision.failed_rank = -1;
   around_.arbiter.report_failure(decision);

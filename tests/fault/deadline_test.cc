@@ -13,6 +13,8 @@ namespace unisono::test {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 
 class Deadline : public testing::TestWithParam<std::string> {};
@@ -79,6 +81,24 @@ TEST_P(Deadline, NamesTheRankThatHoldsUpAnotherInAnotherCommunicator) {
     EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
     EXPECT_EQ(outcome.rank, 3) << outcome.message;
     EXPECT_THAT(std::string(outcome.message), HasSubstr(" for rank 3; rank 3 "));
+  });
+}
+
+TEST_P(Deadline, InACommunicatorOfAnotherOrderSaysWhoseRanksItNames) {
+  std::atomic<int> ended{0};
+  run_ranks(3, GetParam(), [&](Communicator& comm) {
+    Communicator reversed = comm.split(0, -comm.rank());
+    if (comm.rank() == 2) {
+      EXPECT_TRUE(eventually([&] { return ended == 2; }));
+      return;
+    }
+    const Outcome outcome = outcome_of([&] { reversed.barrier(kSoon); });
+    ++ended;
+    EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+    EXPECT_EQ(outcome.rank, 0) << outcome.message;
+    EXPECT_THAT(std::string(outcome.message),
+                AllOf(HasSubstr("rank 2 had not arrived, ranks 0 and 1 had"),
+                      EndsWith("(ranks as the job numbers them)")));
   });
 }
 
