@@ -366,6 +366,21 @@ TEST_P(Communicators, SubsetsThatDifferFailOnAllThatAreNamed) {
 }
 
 // Its destructor must need nothing of the communicator that it was made with.
+TEST_P(Communicators, MayBeClosedWhileAnotherThreadAllocates) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    Communicator other = comm.duplicate();
+    std::jthread allocating([&] {
+      try {
+        for (;;) release(other, allocate(other, 64));
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kClosed) << error.what();
+      }
+    });
+    comm.barrier();
+    other.close();
+  });
+}
+
 TEST_P(Communicators, SharedBuffersOutliveThem) {
   std::vector<SharedBuffer<float>> kept;
   std::mutex mutex;
