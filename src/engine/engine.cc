@@ -20,6 +20,8 @@ constexpr int kLingerLooks = 256;
 // Beats a blocking call adds at its end when bytes of it are still here, before the progress thread
 // is woken for them.
 constexpr int kFlushBeats = 32;
+// How often making the progress thread is tried where threads are refused.
+constexpr auto kThreadEvery = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -231,13 +233,18 @@ void Engine::wake_progress_thread() {
     parked_.notify_one();
     return;
   }
+  const TimePoint now = Clock::now();
+  if (now < next_thread_) return;
   try {
     const SignalsBlocked blocked;
     progress_ = std::thread([this] { progress_loop(); });
     has_progress_thread_.store(true, std::memory_order_seq_cst);  // see Waiter
   } catch (const std::exception& error) {  // threads are refused, or there is no memory
-    log::warning(std::string("no progress thread (") + error.what() +
-                 "): asynchronous calls only move while this rank waits or tests");
+    if (next_thread_ == TimePoint{}) {
+      log::warning(std::string("no progress thread (") + error.what() +
+                   "): asynchronous calls only move while this rank waits or tests");
+    }
+    next_thread_ = now + kThreadEvery;
   }
 }
 

@@ -105,7 +105,7 @@ class Engine {
   void fail(Task& task, const Status& cause);
 
   /// Keeps asynchronous work moving while nobody waits; the thread is made at the first call and
-  /// parked when nothing runs.
+  /// parked when nothing runs. Where threads are refused it says so once, and tries again later.
   void wake_progress_thread();
   /// Whether the caller may wait for the end of the progress thread. False: it is that thread, or
   /// that one is still in a callback of the user's at `until`, which may wait for the caller. Once
@@ -153,10 +153,11 @@ class Engine {
   std::atomic<int> running_{0};
   std::atomic<int> watches_{0};
   std::atomic<bool> unsent_{false};  // nobody waits for it, but it must go out
-  std::mutex parking_;               // of progress_ and stop_
+  std::mutex parking_;               // of progress_, next_thread_ and stop_
   std::condition_variable parked_;
   bool stop_ = false;
   std::thread progress_;
+  TimePoint next_thread_{};  // when it is tried again; not set: none was refused
   std::atomic<bool> has_progress_thread_{false};
   std::atomic<bool> progress_calls_back_{false};  // or is about to
 };
