@@ -37,6 +37,7 @@ struct Task {
   Operation* operation = nullptr;
   std::atomic<bool> done{false};
   bool running = false;
+  std::size_t place = 0;  ///< among what the engine runs
   /// Called once, under the lock, when the operation has finished.
   std::function<void(Task&)> on_done;
 };
@@ -79,7 +80,7 @@ class Engine {
   /// How often a blocking call looks for its end before anybody else may start calls.
   int lingering_looks() const;
   /// Under the lock: something runs that beats must move.
-  bool is_running() const { return !tasks_.empty(); }
+  bool is_running() const { return tasks_.size() > ended_; }
   /// Without the lock: beats until the task is done or `until` has passed (false).
   bool wait(Task& task, TimePoint until) { return wait(task.done, until); }
   /// The same for a flag that some operation of the engine's sets.
@@ -133,6 +134,7 @@ class Engine {
   void finish(Task& task);
   void enlist(Task& task);
   void delist(Task& task);
+  void close_up();
   bool has_background_work() const;
   void progress_loop();
   void tend(TimePoint now);
@@ -142,7 +144,8 @@ class Engine {
   const IdleChoice idle_;
   Contention contention_;  // of threads that wait
   std::atomic<bool> locked_{false};
-  std::vector<Task*> tasks_;
+  std::vector<Task*> tasks_;  // in the order of their starts; null where one has ended
+  std::size_t ended_ = 0;     // of these
   std::vector<std::function<void()>> deferred_;
   TimePoint next_tend_{};
 
