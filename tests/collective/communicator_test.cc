@@ -59,6 +59,10 @@ TEST_P(Communicators, ANegativeColorGivesAnEmptyOneThatRefusesCalls) {
       EXPECT_EQ(code_of([&] { part.split(0); }), ErrorCode::kNotMember);
       EXPECT_EQ(part.status().code(), ErrorCode::kNotMember);
       EXPECT_EQ(code_of([&] { allocate(part, 64); }), ErrorCode::kNotMember);
+      void* const memory = allocate(comm, 64);
+      EXPECT_EQ(code_of([&] { release(part, memory); }), ErrorCode::kNotMember);
+      EXPECT_EQ(code_of([&] { release(part, nullptr); }), ErrorCode::kOk);
+      release(comm, memory);
       EXPECT_EQ(code_of([&] { register_memory(part, data.data(), 4); }), ErrorCode::kNotMember);
       const MemberCall call{&part, {.collective = Collective::kBarrier}};
       EXPECT_EQ(code_of([&] { group({&call, 1}); }), ErrorCode::kNotMember);
