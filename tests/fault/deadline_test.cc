@@ -84,6 +84,23 @@ TEST_P(Deadline, NamesTheRankThatHoldsUpAnotherInAnotherCommunicator) {
   });
 }
 
+// As fast as the one before, and by its own time where it is not.
+TEST_P(Deadline, OfARepeatedCallIsItsOwn) {
+  std::atomic<bool> ended{false};
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    std::vector<float> data(4, 1.0f);
+    for (int i = 0; i < 3; ++i) comm.all_reduce(data, ops::max);
+    if (comm.rank() == 1) {
+      EXPECT_TRUE(eventually([&] { return ended.load(); }));
+      return;
+    }
+    const Outcome outcome = outcome_of([&] { comm.all_reduce(data, ops::max, kSoon); });
+    ended = true;
+    EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+    EXPECT_THAT(std::string(outcome.message), HasSubstr("limit 600 ms by the call's own timeout"));
+  });
+}
+
 TEST_P(Deadline, InACommunicatorOfAnotherOrderSaysWhoseRanksItNames) {
   std::atomic<int> ended{0};
   run_ranks(3, GetParam(), [&](Communicator& comm) {
