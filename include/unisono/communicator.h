@@ -178,7 +178,7 @@ class UNISONO_API Communicator : public Collectives {
   /// are and get a communicator of those, in the order that they have here: all of them the same,
   /// or all an error. Dead ranks are left out, those that the job has decided on as failed or that
   /// have closed this communicator, and those that do not call it within `timeout` of the first
-  /// (zero: UNISONO_TIMEOUT; a rank that a passed deadline has named is given 3 s). A rank that
+  /// (zero: the job's timeout; a rank that a passed deadline has named is given 3 s). A rank that
   /// fails meanwhile is left out as well. A communicator that has not failed fails first, with
   /// kAborted on all its ranks; close it afterwards, as after any failure. It may be called again.
   /// A call that failed on some ranks may have succeeded on others: agree on where to go on.

@@ -48,7 +48,8 @@ class [[nodiscard]] UNISONO_API Status {
   ErrorCode code() const { return code_; }
   /// The rank that caused the failure, in the numbering of the communicator; -1: none or unknown.
   Rank rank() const { return rank_; }
-  /// One sentence: what, which value, which limit, what to do.
+  /// One sentence: what, which value, which limit, what to do. Its ranks are numbered as rank() is,
+  /// unless it says that the job numbers them.
   const std::string& message() const { return message_; }
 
  private:

@@ -13,8 +13,9 @@
 // call begins with one exchange of what each rank wants; what is wrong with one rank's part (a
 // root that is no rank, the wrong number of blobs, an object above the limit, a serializer that
 // throws, different calls) is the same Error on every rank, which names the rank at fault, before
-// anything is allocated for objects or sent. The communicator stays usable after it: only failures
-// of the communicator itself (status()) are sticky. No rank is left waiting.
+// anything is allocated for objects or sent; where a serializer threw, its own rank gets what it
+// threw. The communicator stays usable after it: only failures of the communicator itself
+// (status()) are sticky. No rank is left waiting.
 //
 // Memory. Staging is host memory, at most ObjectOptions::staging_bytes per rank whatever the
 // objects' sizes (at least one byte for each rank that sends), and given back before the call
@@ -25,10 +26,13 @@
 // Threads. As Communicator: one thread at a time uses a communicator. Callbacks run on the calling
 // thread, between the rounds; they must not use the same communicator (abort() is allowed).
 //
-// Errors, all as unisono::Error; rank() is the sender or the rank at fault:
-//   kInvalidArgument  a wrong argument of some rank, or a serializer or producer of some rank threw
+// Errors, as unisono::Error, but for what this rank's own serializer threw as it wrote, or its
+// producer or callback; rank() is the sender or the rank at fault:
+//   kInvalidArgument  a wrong argument of some rank, or a serializer or producer of another threw
 //   kMismatch         ranks made different object calls
-//   kOutOfResources   an object is larger than the limit, or a rank lacks the memory for the result
+//   kOutOfResources   an object is larger than the limit, or a rank lacks memory: for a result
+//                     above 1 MiB all are told so, for less or for staging the communicator is
+//                     aborted, and the others get kAborted
 //   kProtocol         bytes that no correct rank sends: a malformed announcement, a value that
 //                     cannot be decoded (this one on the ranks that decode it)
 //   kNotMember        the communicator is empty
@@ -71,7 +75,7 @@ struct ObjectOptions {
 
 // ---- Bytes ----------------------------------------------------------------------------------
 
-/// One object of `source`, complete in memory: bytes, in the caller's hands until the call ends.
+/// An object, whole in memory.
 using ObjectBytes = std::vector<std::byte>;
 
 /// At `root`: every rank's object, indexed by rank (size() entries). Elsewhere: empty.

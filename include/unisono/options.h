@@ -55,7 +55,8 @@ struct GrowOptions {
   /// The place of this rank: ranks of the grown communicator are ordered by key, those of one key
   /// members before newcomers, members as they are ordered now, newcomers as they have come.
   int key = 0;
-  /// Until all have met, newcomers and members. Zero: 30 s, or UNISONO_TIMEOUT where that is less.
+  /// Until all have met, newcomers and members. Zero: 30 s, or the job's (InitOptions::timeout)
+  /// where that is less.
   std::chrono::milliseconds timeout{0};
 };
 

@@ -22,8 +22,8 @@ UNISONO_API void* allocate(Communicator& communicator, std::size_t bytes,
                            MemoryKind kind = MemoryKind::kHost);
 /// Gives memory of allocate() back, which no call may be using; null is fine. Any thread. The
 /// communicator may be closed, or another one of the rank. Throws kInvalidArgument for what
-/// allocate() has not returned. What is never given back is gone once the last Communicator of the
-/// job is destroyed.
+/// allocate() has not returned, and kNotMember. What is never given back is gone once the last
+/// Communicator of the job is destroyed.
 UNISONO_API void release(Communicator& communicator, void* pointer);
 
 namespace detail {

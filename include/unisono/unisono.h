@@ -108,8 +108,8 @@ UNISONO_C_API unisono_code unisono_comm_subset(unisono_comm* comm, const int32_t
 
 /* Going on after a failure, as Communicator::shrink(): the ranks of `comm` that are left make a
  * communicator of themselves. Those that do not call it within `timeout_ms` of the first are left
- * out; 0: UNISONO_TIMEOUT. UNISONO_PARTITIONED where so many members are not heard, and may live,
- * that these may go on. `comm` is to be destroyed all the same. */
+ * out; 0: the job's timeout. UNISONO_PARTITIONED where so many members are not heard, and may
+ * live, that these may go on. `comm` is to be destroyed all the same. */
 UNISONO_C_API unisono_code unisono_comm_shrink(unisono_comm* comm, int64_t timeout_ms,
                                                unisono_comm** left);
 
@@ -119,7 +119,7 @@ typedef struct unisono_grow_options {
   int32_t at_least;   /* newcomers, default 1 */
   int32_t at_most;    /* newcomers, default 65536 */
   int64_t wait_ms;    /* for at_least of them; 0: those that wait already */
-  int64_t timeout_ms; /* until all have met; 0: 30 s, or UNISONO_TIMEOUT where that is less */
+  int64_t timeout_ms; /* until all have met; 0: 30 s, or the job's timeout where that is less */
   int32_t key;        /* the place of this rank, default 0 */
   int32_t reserved;   /* 0 */
 } unisono_grow_options;

@@ -27,9 +27,8 @@ void LastCall::remember(const Call& call, const CallShape& shape, const CallReco
 bool LastCall::is_again(const Call& call) const {
   if (start_ == 0 || call.collective != call_.collective || call.count != call_.count ||
       call.type != call_.type || call.root != call_.root ||
-      call.options.timeout != call_.options.timeout || call.options.order != call_.options.order ||
-      !call.options.algorithm.empty() || !call_.options.algorithm.empty() || has_counts(call) ||
-      !same_op(call.op, call_.op)) {
+      call.options.order != call_.options.order || !call.options.algorithm.empty() ||
+      !call_.options.algorithm.empty() || has_counts(call) || !same_op(call.op, call_.op)) {
     return false;
   }
   if (call.in == call_.in && call.out == call_.out) return true;

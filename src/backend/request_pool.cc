@@ -3,6 +3,17 @@
 #include <algorithm>
 
 namespace unisono::detail {
+namespace {
+
+constexpr std::size_t kFirst = 4;
+constexpr std::size_t kLooksPerCall = 2;
+
+bool is_free(const std::shared_ptr<RequestState>& request) {
+  return !request->held && !request->running &&
+         !request->referred.load(std::memory_order_acquire) && request.use_count() == 1;
+}
+
+}  // namespace
 
 RequestState& RequestPool::prepare(const Call& call) {
   RequestState& request = acquire();
@@ -11,19 +22,27 @@ RequestState& RequestPool::prepare(const Call& call) {
 }
 
 RequestState& RequestPool::acquire() {
-  const auto found = std::find_if(all_.begin(), all_.end(), [](const auto& candidate) {
-    return !candidate->held && !candidate->running &&
-           !candidate->referred.load(std::memory_order_acquire) && candidate.use_count() == 1;
-  });
-  RequestState* request = nullptr;
-  if (found != all_.end()) {
-    request = found->get();
-  } else {
-    request = all_.emplace_back(std::make_shared<RequestState>()).get();
-    request->on_done = [this](Task& done) { on_done_(static_cast<RequestState&>(done)); };
+  if (RequestState* const free = find_free()) return *free;
+  RequestState* const made = all_.emplace_back(std::make_shared<RequestState>()).get();
+  made->on_done = [this](Task& done) { on_done_(static_cast<RequestState&>(done)); };
+  return *made;
+}
+
+// The first ones each time, so that blocking calls have the same ones again. The others in turn:
+// looks that are left over count for later calls, by which a call passes many that are under way
+// once there are as many free ones.
+RequestState* RequestPool::find_free() {
+  const std::size_t first = std::min(all_.size(), kFirst);
+  for (std::size_t i = 0; i < first; ++i) {
+    if (is_free(all_[i])) return all_[i].get();
   }
-  running_.reserve(all_.capacity());
-  return *request;
+  looks_ = std::min(looks_ + kLooksPerCall, all_.size() - first);
+  while (looks_ > 0) {
+    --looks_;
+    if (++next_ >= all_.size()) next_ = first;
+    if (is_free(all_[next_])) return all_[next_].get();
+  }
+  return nullptr;
 }
 
 void RequestPool::fill(RequestState& request, const Call& call) {

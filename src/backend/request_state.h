@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <boost/intrusive/list_hook.hpp>
 #include <memory>
 #include <vector>
 
@@ -37,7 +38,11 @@ struct WatchNotes {
   std::uint64_t late_operation = 0;
 };
 
+/// Of its pool.
+using RunningHook = boost::intrusive::list_base_hook<boost::intrusive::tag<class RequestPool>>;
+
 class RequestState final : public Task,
+                           public RunningHook,
                            public StartedCall,
                            public std::enable_shared_from_this<RequestState> {
  public:

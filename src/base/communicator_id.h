@@ -6,10 +6,27 @@
 
 #include <bit>
 #include <cstdint>
+#include <string>
+#include <utility>
 
 #include "unisono/types.h"
 
 namespace unisono {
+
+/// The world's, known before anybody has said it. Its ranks are those of the job; every other
+/// communicator numbers its own.
+inline constexpr std::uint32_t kWorldId = 0;
+
+/// `text`, in which ranks are those of the job, for the members of this communicator.
+inline std::string with_ranks_of_job(std::string text, std::uint32_t communicator) {
+  if (communicator != kWorldId) text += " (ranks as the job numbers them)";
+  return text;
+}
+
+/// Whose ranks a text names that is read outside of its calls: " of communicator 5", or nothing.
+inline std::string of_communicator(std::uint32_t id) {
+  return id == kWorldId ? "" : " of communicator " + std::to_string(id);
+}
 
 /// How many each can give.
 constexpr std::uint32_t communicator_numbers(int world_size) {

@@ -41,7 +41,8 @@ std::shared_ptr<void> detail::allocate_owned(Communicator& communicator, std::si
 
 void release(Communicator& communicator, void* pointer) {
   detail::CommunicatorState* state = CommunicatorAccess::state(communicator);
-  if (state == nullptr || pointer == nullptr) return;
+  if (pointer == nullptr) return;
+  if (state == nullptr) detail::refuse_member(true, "release");
   const Status status = state->runtime().release(pointer);
   if (!status) throw Error(status, {.operation = "release"});
 }

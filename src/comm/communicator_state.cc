@@ -227,7 +227,7 @@ bool CommunicatorState::wait(RequestState& request, TimePoint until) {
 
 bool CommunicatorState::has_calls_on_devices() const {
   return std::any_of(requests_.running().begin(), requests_.running().end(),
-                     [](const RequestState* request) { return request->is_on_device(); });
+                     [](const RequestState& request) { return request.is_on_device(); });
 }
 
 // Of a call on a device nothing is flushed here: who has waited does that, or has the progress

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/communicator_id.h"
 #include "base/keep_latest.h"
 #include "base/log.h"
 
@@ -24,15 +25,15 @@ std::vector<FailureDecision> recall(std::uint32_t communicator, std::deque<Failu
   return recalled;
 }
 
+// What concerns every communicator of a rank names ranks of the job.
 void tell(const FailureDecision& decision, JobCommunicator* communicator) {
+  const std::uint32_t id = communicator->members().id();
   const Rank member = communicator->members().find(decision.failed_rank);
-  const bool concerned = decision.communicator == kEveryCommunicator
-                             ? member >= 0
-                             : decision.communicator == communicator->members().id();
-  if (concerned) {
-    communicator->fail(Status(decision.code, decision.message, member),
-                       JobCommunicator::Tell::kNobody);
-  }
+  const bool is_of_rank = decision.communicator == kEveryCommunicator;
+  if (is_of_rank ? member < 0 : decision.communicator != id) return;
+  std::string text = is_of_rank ? with_ranks_of_job(decision.message, id) : decision.message;
+  communicator->fail(Status(decision.code, std::move(text), member),
+                     JobCommunicator::Tell::kNobody);
 }
 
 }  // namespace
@@ -213,10 +214,11 @@ void JobNews::left(std::uint32_t communicator, Rank peer) {
 }
 
 void JobNews::stranger(std::uint32_t communicator, Rank peer) {
-  log::warning("rank " + std::to_string(peer) + " has sent to rank " +
-               std::to_string(arbiter_.world().rank) + " in communicator " +
-               std::to_string(communicator) +
-               ", of which it is no member; what it sends there is dropped");
+  const std::string to = " has sent to rank " + std::to_string(arbiter_.world().rank);
+  log::warning(with_ranks_of_job("rank " + std::to_string(peer) + ", no member" +
+                                     of_communicator(communicator) + "," + to +
+                                     " in it; what it sends there is dropped",
+                                 communicator));
 }
 
 }  // namespace unisono

@@ -57,8 +57,8 @@ Status Runtime::share(std::span<const std::byte> memory, const MemorySource& sou
     facts->access = PeerAccess::kMapped;
   } else {
     facts->reason = "rank " + std::to_string(readers.cannot_map) +
-                    " cannot open descriptors of this process (/proc/" + std::to_string(getpid()) +
-                    "/fd): another namespace of processes, or the process is not dumpable";
+                    " of the job cannot open /proc/" + std::to_string(getpid()) +
+                    "/fd: another namespace of processes, or this process is not dumpable";
   }
   return Status();
 }

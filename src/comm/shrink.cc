@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/communicator_id.h"
 #include "base/log.h"
 #include "comm/split.h"
 #include "rendezvous/survivor.h"
@@ -106,7 +107,7 @@ Result<Survivor::Task> Shrinking::await_task() {
 void Shrinking::warn_once(TimePoint since) {
   if (has_warned_ || Clock::now() - since < runtime_.warn_after()) return;
   has_warned_ = true;
-  log::warning("rank " + std::to_string(parent_.rank()) +
+  log::warning("rank " + std::to_string(parent_.rank()) + of_communicator(parent_.members().id()) +
                " waits in shrink() for others that have not called it");
 }
 

@@ -186,8 +186,6 @@ Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> r
                    runtime->shared_segment()->open_group(0, indices));
     native = make_native(std::move(group), *runtime, members);
   }
-  // Known before anyone has said it; other numbers begin at 1.
-  constexpr std::uint32_t kWorldId = 0;
   const Rank rank = runtime->world().rank;
   return make_enlisted(std::move(runtime), kWorldId, std::move(members), rank, std::move(native));
 }

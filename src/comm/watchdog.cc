@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/host_backends.h"
+#include "base/communicator_id.h"
 #include "base/grace_periods.h"
 #include "base/log.h"
 #include "rendezvous/arbiter.h"
@@ -11,12 +12,11 @@
 namespace unisono {
 namespace {
 
-std::string list_of(const std::vector<Rank>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    text += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[i]);
-  }
-  return text.empty() ? "none" : text;
+// Messages are told apart by peer and tag.
+std::string name_of_message(const CallRecord& record, const Call& call, Rank peer) {
+  return describe(record) + (call.collective == Collective::kSend ? " to " : " from ") +
+         (peer == kAnyRank ? "any rank" : "rank " + std::to_string(peer)) + " with tag " +
+         std::to_string(call.tag);
 }
 
 }  // namespace
@@ -62,8 +62,8 @@ Status Watchdog::look_at(detail::RequestState& request, TimePoint now,
   }
   if (!notes.warned && now - notes.began >= job_.warn_after()) {
     notes.warned = true;
-    log::warning("rank " + std::to_string(members_.self()) + " waits in " + name_of_call(request) +
-                 "; " + waiting_text());
+    log::warning("rank " + std::to_string(members_.self()) + of_communicator(members_.id()) +
+                 " waits in " + name_of_call(request) + "; " + waiting_text());
   }
   return now >= notes.deadline ? time_out(request, now) : Status();
 }
@@ -192,22 +192,21 @@ void Watchdog::withdraw_timeout(const detail::RequestState& request) const {
   if (operation != kPointToPointSequence) job_.withdraw_timeout(members_.id(), operation);
 }
 
-// Collectives are counted; messages are told apart by peer and tag.
 std::string Watchdog::name_of_call(const detail::RequestState& request) {
-  const CallRecord& record = request.at_peers().record;
-  const Call& call = request.call;
-  if (!is_point_to_point(call.collective)) return describe(record, request.at_peers().sequence);
-  return describe(record) + (call.collective == Collective::kSend ? " to " : " from ") +
-         (call.peer == kAnyRank ? "any rank" : "rank " + std::to_string(call.peer)) + " with tag " +
-         std::to_string(call.tag);
+  const StartedCall& call = request.at_peers();
+  return is_point_to_point(request.call.collective)
+             ? name_of_message(call.record, request.call, request.call.peer)
+             : describe(call.record, call.sequence);
 }
 
-// For the arbiter, which gives a collective its number.
+// For the arbiter, which gives a collective its number, and counts ranks of the job.
 std::string Watchdog::late_call(const detail::RequestState& request) const {
-  if (is_point_to_point(request.call.collective)) {
-    return name_of_call(request) + " (" + limit_text(request) + ")";
-  }
-  return describe(request.at_peers().record) + ", " + limit_text(request);
+  const auto in_job = [&](Rank rank) { return rank < 0 ? rank : members_.world_rank(rank); };
+  const Call& call = request.call;
+  CallRecord record = request.at_peers().record;
+  record.root = in_job(record.root);
+  if (!is_point_to_point(call.collective)) return describe(record) + ", " + limit_text(request);
+  return name_of_message(record, call, in_job(call.peer)) + " (" + limit_text(request) + ")";
 }
 
 std::string Watchdog::limit_text(const detail::RequestState& request) const {
@@ -224,9 +223,7 @@ std::vector<Rank> Watchdog::waiting_world_ranks() const {
 }
 
 std::string Watchdog::waiting_text() const {
-  if (waits_for_any_) return "waiting for any rank";
-  return "waiting for " + std::string(waiting_.size() == 1 ? "rank " : "ranks ") +
-         list_of(waiting_);
+  return "waiting for " + (waits_for_any_ ? "any rank" : rendezvous::ranks_text(waiting_));
 }
 
 }  // namespace unisono

@@ -116,8 +116,7 @@ void WatchedCommunicator::fail(Status cause, Tell tell) {
 }
 
 void WatchedCommunicator::end_calls(const Status& cause) {
-  const std::vector<RequestState*> running = requests_.running();
-  for (RequestState* request : running) around_.engine.fail(*request, cause);
+  while (!requests_.running().empty()) around_.engine.fail(requests_.running().front(), cause);
 }
 
 void WatchedCommunicator::fail_without_memory(Collective collective) {
@@ -139,6 +138,7 @@ void WatchedCommunicator::fail_part(std::uint32_t id, const Status& cause) {
   if (id == 0) return;
   FailureDecision decision = decision_of(cause);
   decision.communicator = id;
+  decision.message = "the communicator that was split has failed: " + cause.message();
   // The arbiter tells of the dead itself, but only their own communicators.
   if (cause.code() == ErrorCode::kRankFailed) decision.failed_rank = -1;
   around_.arbiter.report_failure(decision);
@@ -182,7 +182,7 @@ void WatchedCommunicator::note_left(Rank member) {
 }
 
 void WatchedCommunicator::add_waits(std::vector<RunningWait>* waits) {
-  for (RequestState* request : requests_.running()) waits->push_back(watchdog_.wait_of(*request));
+  for (RequestState& request : requests_.running()) waits->push_back(watchdog_.wait_of(request));
 }
 
 void WatchedCommunicator::tend(const std::vector<bool>& peer_left) {
@@ -193,8 +193,8 @@ void WatchedCommunicator::tend(const std::vector<bool>& peer_left) {
     return;
   }
   // A request ends here by a failure only, which ends them all.
-  for (std::size_t i = 0; i < requests_.running().size(); ++i) {
-    fail_as_seen(watchdog_.look_at(*requests_.running()[i], at, peer_left));
+  for (RequestState& request : requests_.running()) {
+    fail_as_seen(watchdog_.look_at(request, at, peer_left));
     if (failure_.has_cause() || failure_.is_suspected()) return;
   }
 }

@@ -1,9 +1,10 @@
 // What a communicator does in its rank's engine: its calls under the watchdog, and their end by its
 // first failure. No thread, lock or clock: communicator_state has these, tests/sim virtual time.
 //
-// Thread rule: the engine's lock, but for failure() and usable(): any thread.
+// Thread rule: the engine's lock, but for failure(), usable() and closed(): any thread.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -108,7 +109,7 @@ class WatchedCommunicator : public JobCommunicator {
   bool note_outcome(RequestState& request);
   Status outcome_of(RequestState& request);
 
-  bool closed_ = false;
+  std::atomic<bool> closed_ = false;
 };
 
 }  // namespace unisono::detail

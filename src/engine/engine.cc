@@ -20,6 +20,8 @@ constexpr int kLingerLooks = 256;
 // Beats a blocking call adds at its end when bytes of it are still here, before the progress thread
 // is woken for them.
 constexpr int kFlushBeats = 32;
+// How often making the progress thread is tried where threads are refused.
+constexpr auto kThreadEvery = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -90,30 +92,39 @@ void Engine::finish(Task& task) {
 }
 
 void Engine::enlist(Task& task) {
+  task.place = tasks_.size();
   tasks_.push_back(&task);
   task.running = true;
   running_.fetch_add(1, std::memory_order_seq_cst);  // see Waiter
 }
 
 void Engine::delist(Task& task) {
-  std::erase(tasks_, &task);
+  tasks_[task.place] = nullptr;
+  if (++ended_ == tasks_.size()) close_up();
   running_.fetch_sub(1, std::memory_order_relaxed);
   task.running = false;
 }
 
+// So seldom that each task is moved about once.
+void Engine::close_up() {
+  std::erase(tasks_, nullptr);
+  for (std::size_t i = 0; i < tasks_.size(); ++i) tasks_[i]->place = i;
+  ended_ = 0;
+}
+
+// The end of one may end others.
 bool Engine::poll() {
   bool moved = messenger_.in_use() && messenger_.poll();
-  for (std::size_t i = 0; i < tasks_.size();) {
-    Task& task = *tasks_[i];
-    const bool is_over = task.operation->advance();
-    moved = moved || is_over || task.operation->can_go_on();
-    if (!is_over) {
-      ++i;
-      continue;
-    }
-    delist(task);
-    finish(task);
+  for (std::size_t i = 0; i < tasks_.size(); ++i) {
+    Task* const task = tasks_[i];
+    if (task == nullptr) continue;
+    const bool is_over = task->operation->advance();
+    moved = moved || is_over || task->operation->can_go_on();
+    if (!is_over) continue;
+    delist(*task);
+    finish(*task);
   }
+  if (ended_ > tasks_.size() / 2) close_up();
   return moved;
 }
 
@@ -231,13 +242,18 @@ void Engine::wake_progress_thread() {
     parked_.notify_one();
     return;
   }
+  const TimePoint now = Clock::now();
+  if (now < next_thread_) return;
   try {
     const SignalsBlocked blocked;
     progress_ = std::thread([this] { progress_loop(); });
     has_progress_thread_.store(true, std::memory_order_seq_cst);  // see Waiter
   } catch (const std::exception& error) {  // threads are refused, or there is no memory
-    log::warning(std::string("no progress thread (") + error.what() +
-                 "): asynchronous calls only move while this rank waits or tests");
+    if (next_thread_ == TimePoint{}) {
+      log::warning(std::string("no progress thread (") + error.what() +
+                   "): asynchronous calls only move while this rank waits or tests");
+    }
+    next_thread_ = now + kThreadEvery;
   }
 }
 

@@ -37,6 +37,7 @@ struct Task {
   Operation* operation = nullptr;
   std::atomic<bool> done{false};
   bool running = false;
+  std::size_t place = 0;  ///< among what the engine runs
   /// Called once, under the lock, when the operation has finished.
   std::function<void(Task&)> on_done;
 };
@@ -79,7 +80,7 @@ class Engine {
   /// How often a blocking call looks for its end before anybody else may start calls.
   int lingering_looks() const;
   /// Under the lock: something runs that beats must move.
-  bool is_running() const { return !tasks_.empty(); }
+  bool is_running() const { return tasks_.size() > ended_; }
   /// Without the lock: beats until the task is done or `until` has passed (false).
   bool wait(Task& task, TimePoint until) { return wait(task.done, until); }
   /// The same for a flag that some operation of the engine's sets.
@@ -105,7 +106,7 @@ class Engine {
   void fail(Task& task, const Status& cause);
 
   /// Keeps asynchronous work moving while nobody waits; the thread is made at the first call and
-  /// parked when nothing runs.
+  /// parked when nothing runs. Where threads are refused it says so once, and tries again later.
   void wake_progress_thread();
   /// Whether the caller may wait for the end of the progress thread. False: it is that thread, or
   /// that one is still in a callback of the user's at `until`, which may wait for the caller. Once
@@ -133,6 +134,7 @@ class Engine {
   void finish(Task& task);
   void enlist(Task& task);
   void delist(Task& task);
+  void close_up();
   bool has_background_work() const;
   void progress_loop();
   void tend(TimePoint now);
@@ -142,7 +144,8 @@ class Engine {
   const IdleChoice idle_;
   Contention contention_;  // of threads that wait
   std::atomic<bool> locked_{false};
-  std::vector<Task*> tasks_;
+  std::vector<Task*> tasks_;  // in the order of their starts; null where one has ended
+  std::size_t ended_ = 0;     // of these
   std::vector<std::function<void()>> deferred_;
   TimePoint next_tend_{};
 
@@ -153,10 +156,11 @@ class Engine {
   std::atomic<int> running_{0};
   std::atomic<int> watches_{0};
   std::atomic<bool> unsent_{false};  // nobody waits for it, but it must go out
-  std::mutex parking_;               // of progress_ and stop_
+  std::mutex parking_;               // of progress_, next_thread_ and stop_
   std::condition_variable parked_;
   bool stop_ = false;
   std::thread progress_;
+  TimePoint next_thread_{};  // when it is tried again; not set: none was refused
   std::atomic<bool> has_progress_thread_{false};
   std::atomic<bool> progress_calls_back_{false};  // or is about to
 };

@@ -13,8 +13,9 @@ class Operation {
  public:
   virtual ~Operation() = default;
   /// Moves on as far as is possible without waiting, or for a while: whoever calls it looks at
-  /// deadlines and failures in between. True when finished; the outcome is then in status(). Not
-  /// called again after it returned true.
+  /// deadlines and failures in between. True when finished; the outcome is then in status(). Only
+  /// that of a native call is called again then, while the job decides on what it has found, and
+  /// stays true.
   virtual bool advance() = 0;
   /// The last advance() has ended although more could move: nobody has to wait before the next.
   bool can_go_on() const { return can_go_on_; }

@@ -19,27 +19,6 @@ std::uint64_t sum_of(std::span<const std::uint64_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
 }
 
-// The sizes of what goes in rounds, the others zero.
-std::vector<std::uint64_t> small_sizes(std::vector<std::uint64_t> sizes) {
-  for (std::uint64_t& size : sizes) {
-    if (size > kDirectMin) size = 0;
-  }
-  return sizes;
-}
-
-// Calls move(rank, offset, count) for every large object, in steps that no deadline is too short
-// for.
-template <typename Move>
-void for_each_large(std::span<const std::uint64_t> sizes, std::uint64_t staging, const Move& move) {
-  const std::uint64_t step = std::max(staging, kDirectMin);
-  for (std::size_t r = 0; r < sizes.size(); ++r) {
-    if (sizes[r] <= kDirectMin) continue;
-    for (std::uint64_t offset = 0; offset < sizes[r]; offset += step) {
-      move(static_cast<Rank>(r), offset, std::min(step, sizes[r] - offset));
-    }
-  }
-}
-
 void copy(std::span<const std::byte> from, std::byte* to) {
   if (!from.empty()) std::memcpy(to, from.data(), from.size());
 }

@@ -81,10 +81,7 @@ class Scatter {
   }
 
   void move_small(std::uint64_t bound) {
-    std::vector<std::uint64_t> sizes = sizes_;
-    for (std::uint64_t& size : sizes) {
-      if (size > kDirectMin) size = 0;
-    }
+    std::vector<std::uint64_t> sizes = small_sizes(sizes_);
     sizes[static_cast<std::size_t>(root_)] = 0;
     Rounds rounds(std::move(sizes), bound);
     Staging staging(rank_ == root_ ? rounds.bytes_max() : 0);
@@ -102,19 +99,16 @@ class Scatter {
   }
 
   void move_large(std::uint64_t staging) {
-    const std::uint64_t step = std::max(staging, kDirectMin);
     std::vector<std::size_t> counts(sizes_.size(), 0);
-    for (Rank target = 0; target < communicator_.size(); ++target) {
+    for_each_large(sizes_, staging, [&](Rank target, std::uint64_t offset, std::size_t count) {
+      if (target == root_) return;
       const auto index = static_cast<std::size_t>(target);
-      if (target == root_ || sizes_[index] <= kDirectMin) continue;
-      for (std::uint64_t offset = 0; offset < sizes_[index]; offset += step) {
-        counts[index] = std::min(step, sizes_[index] - offset);
-        communicator_.scatter_v(rank_ == root_ ? objects_[index].data() + offset : nullptr, counts,
-                                {}, rank_ == target ? result_.data() + offset : nullptr,
-                                rank_ == target ? counts[index] : 0, kByte, root_, inner_);
-      }
+      counts[index] = count;
+      communicator_.scatter_v(rank_ == root_ ? objects_[index].data() + offset : nullptr, counts,
+                              {}, rank_ == target ? result_.data() + offset : nullptr,
+                              rank_ == target ? count : 0, kByte, root_, inner_);
       counts[index] = 0;
-    }
+    });
   }
 
   Communicator& communicator_;

@@ -6,6 +6,13 @@
 
 namespace unisono::objects {
 
+std::vector<std::uint64_t> small_sizes(std::vector<std::uint64_t> sizes) {
+  for (std::uint64_t& size : sizes) {
+    if (size > kDirectMin) size = 0;
+  }
+  return sizes;
+}
+
 Agreement announce_part(Communicator& communicator, Announcement own,
                         const std::exception_ptr& failure, const ObjectOptions& options) {
   if (failure == nullptr) return announce(communicator, own, options);

@@ -3,11 +3,13 @@
 // Thread rule: as Communicator.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "objects/announcement.h"
 #include "objects/stream.h"
@@ -16,6 +18,22 @@ namespace unisono::objects {
 
 /// Objects above this are received where they stay; smaller ones are packed into rounds.
 inline constexpr std::uint64_t kDirectMin = std::uint64_t{1} << 20;
+
+/// The sizes of what goes in rounds, the others zero.
+std::vector<std::uint64_t> small_sizes(std::vector<std::uint64_t> sizes);
+
+/// Calls move(rank, offset, count) for every large object, in steps that no deadline is too short
+/// for.
+template <typename Move>
+void for_each_large(std::span<const std::uint64_t> sizes, std::uint64_t staging, const Move& move) {
+  const std::uint64_t step = std::max(staging, kDirectMin);
+  for (std::size_t r = 0; r < sizes.size(); ++r) {
+    if (sizes[r] <= kDirectMin) continue;
+    for (std::uint64_t offset = 0; offset < sizes[r]; offset += step) {
+      move(static_cast<Rank>(r), offset, std::min(step, sizes[r] - offset));
+    }
+  }
+}
 
 /// The part of one rank in a call that has its bytes in memory, or why there are none.
 struct Part {

@@ -57,6 +57,8 @@ struct FailureDecision {
   /// kEveryCommunicator: all communicators that contain `failed_rank`.
   std::uint32_t communicator = kEveryCommunicator;
   std::uint64_t sequence = 0;
+  /// Of all communicators it counts the job's ranks, of one that one's, or says whose
+  /// (with_ranks_of_job()).
   std::string message;
 };
 

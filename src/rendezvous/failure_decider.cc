@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/communicator_id.h"
 #include "base/keep_latest.h"
 #include "rendezvous/rank_text.h"
 
@@ -347,7 +348,9 @@ std::vector<FailureDecider::Outgoing> FailureDecider::take(TimePoint now) {
       ++at;
       continue;
     }
-    broadcast(judge(at->first, at->second));
+    FailureDecision decision = judge(at->first, at->second);
+    decision.message = with_ranks_of_job(std::move(decision.message), decision.communicator);
+    broadcast(std::move(decision));
     at = timeouts_.erase(at);
   }
   if (timeouts_.empty()) {

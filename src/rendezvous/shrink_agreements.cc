@@ -17,8 +17,9 @@ constexpr Duration kLooksEvery = std::chrono::milliseconds(500);
 
 std::set<Rank> to_set(const std::vector<Rank>& ranks) { return {ranks.begin(), ranks.end()}; }
 
-Status without(const Status& why) {
-  return {why.code(), "the others go on without this rank: " + why.message(), why.rank()};
+// `why` names ranks of the job, and is for the members of this communicator.
+Status in_ranks_of_job(const Status& why, std::uint32_t communicator) {
+  return {why.code(), with_ranks_of_job(why.message(), communicator), why.rank()};
 }
 
 bool ends_membership(ErrorCode code) {
@@ -64,9 +65,10 @@ Status ShrinkAgreements::on_message(Rank rank, ShrinkMessage message, TimePoint 
     agreement.ready.insert(rank);
     return {};
   }
+  // Its words count the ranks of the survivors.
   refuse(message.communicator, agreement.survivors,
          {message.why.code(),
-          fmt::format("rank {} cannot make the communicator of the survivors: {}", rank,
+          fmt::format("a rank cannot make the communicator of the survivors, in which {}",
                       message.why.message()),
           message.why.rank() < 0 ? rank : message.why.rank()});
   end(&agreement);
@@ -77,7 +79,7 @@ void ShrinkAgreements::close(const Parts& parts) {
   parted_ = parts;
   for (auto& [communicator, agreement] : agreements_) {
     for (const std::set<Rank>* const ranks : {&agreement.asked, &agreement.survivors}) {
-      for (const Rank rank : *ranks) refuse(communicator, {rank}, partitioned(rank, parts));
+      for (const Rank rank : *ranks) refuse_parted(communicator, rank, parts);
     }
     end(&agreement);
   }
@@ -85,7 +87,7 @@ void ShrinkAgreements::close(const Parts& parts) {
 
 Status ShrinkAgreements::on_ask(Rank rank, const ShrinkMessage& message, TimePoint now) {
   if (parted_) {
-    refuse(message.communicator, {rank}, partitioned(rank, *parted_));
+    refuse_parted(message.communicator, rank, *parted_);
     return {};
   }
   Agreement* const agreement = find_or_make(message.communicator);
@@ -99,8 +101,8 @@ Status ShrinkAgreements::on_ask(Rank rank, const ShrinkMessage& message, TimePoi
   if (agreement->members != to_set(message.members)) {
     return {ErrorCode::kProtocol, "a wish to shrink that differs from what was said before"};
   }
-  if (const Status* const why = exclusion(*agreement, rank)) {
-    refuse(message.communicator, {rank}, without(*why));
+  if (exclusion(*agreement, rank) != nullptr) {
+    refuse_excluded(message.communicator, *agreement, rank);
   } else if (message.id != 0 && message.id == agreement->finished) {
     say_done(rank, message.communicator, message.id);
   } else if (agreement->survivors.count(rank) > 0) {
@@ -137,8 +139,9 @@ void ShrinkAgreements::on_leave(Rank rank, const ShrinkMessage& message) {
   if (agreement == nullptr) return;
   if (agreement->members.empty()) agreement->members = to_set(message.members);
   agreement->excluded.emplace(
-      rank,
-      Status(ErrorCode::kRankLeft, fmt::format("rank {} has closed the communicator", rank), rank));
+      rank, in_ranks_of_job({ErrorCode::kRankLeft,
+                             fmt::format("rank {} has closed the communicator", rank), rank},
+                            message.communicator));
   exclude(message.communicator, agreement, rank);
   agreement->left.insert(rank);
   // Who was late may still ask, and is to hear why.
@@ -178,7 +181,7 @@ const Status* ShrinkAgreements::exclusion(const Agreement& agreement, Rank rank)
 void ShrinkAgreements::exclude(std::uint32_t communicator, Agreement* agreement, Rank rank) {
   const bool has_asked = agreement->asked.erase(rank) > 0;
   if (has_asked || agreement->survivors.count(rank) > 0) {
-    refuse(communicator, {rank}, without(*exclusion(*agreement, rank)));
+    refuse_excluded(communicator, *agreement, rank);
   }
 }
 
@@ -297,7 +300,8 @@ void ShrinkAgreements::leave_out(std::uint32_t communicator, Agreement* agreemen
                                  const std::set<Rank>& late, const char* what) {
   for (const Rank rank : late) {
     agreement->excluded.emplace(
-        rank, Status(ErrorCode::kTimeout, fmt::format("rank {} {}", rank, what), rank));
+        rank, in_ranks_of_job({ErrorCode::kTimeout, fmt::format("rank {} {}", rank, what), rank},
+                              communicator));
     exclude(communicator, agreement, rank);
   }
 }
@@ -333,9 +337,7 @@ bool ShrinkAgreements::refuses_minority(std::uint32_t communicator, const Agreem
   for (const Rank rank : agreement.left) members.erase(rank);
   const Parts parts = parts_of(members, agreement.survivors, *evidence_, now);
   if (may_go_on(parts) || !evidence_->may_have_another_arbiter(now)) return false;
-  for (const Rank rank : agreement.survivors) {
-    refuse(communicator, {rank}, partitioned(rank, parts));
-  }
+  for (const Rank rank : agreement.survivors) refuse_parted(communicator, rank, parts);
   return true;
 }
 
@@ -352,6 +354,19 @@ void ShrinkAgreements::refuse(std::uint32_t communicator, const std::set<Rank>& 
   for (const Rank rank : ranks) {
     said_.push_back({rank, {ShrinkStep::kRefused, communicator, 0, {}, {}, why}});
   }
+}
+
+// The job's word on a rank counts ranks of the job; any other is its communicator's.
+void ShrinkAgreements::refuse_excluded(std::uint32_t communicator, const Agreement& agreement,
+                                       Rank rank) {
+  const Status& known = *exclusion(agreement, rank);
+  const Status why = gone_.contains(rank) ? in_ranks_of_job(known, communicator) : known;
+  refuse(communicator, {rank},
+         {why.code(), "the others go on without this rank: " + why.message(), why.rank()});
+}
+
+void ShrinkAgreements::refuse_parted(std::uint32_t communicator, Rank rank, const Parts& parts) {
+  refuse(communicator, {rank}, in_ranks_of_job(partitioned(rank, parts), communicator));
 }
 
 void ShrinkAgreements::end(Agreement* agreement) {

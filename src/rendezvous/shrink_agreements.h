@@ -104,6 +104,8 @@ class ShrinkAgreements {
   bool is_attempt(std::uint32_t communicator) const;
   void say_done(Rank rank, std::uint32_t communicator, std::uint32_t id);
   void refuse(std::uint32_t communicator, const std::set<Rank>& ranks, const Status& why);
+  void refuse_excluded(std::uint32_t communicator, const Agreement& agreement, Rank rank);
+  void refuse_parted(std::uint32_t communicator, Rank rank, const Parts& parts);
   static void end(Agreement* agreement);
   bool is_pending() const;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/communicator_id.h"
 #include "base/grace_periods.h"
 #include "rendezvous/shrink_agreements.h"
 
@@ -47,7 +48,9 @@ Survivor::Task Survivor::advance(const std::optional<ShrinkMessage>& word, TimeP
   if (arbiter_.is_lost() && arbiter_.is_last()) return Task::kGoAlone;
   if (arbiter_.is_lost() || now >= lost_at_) {
     const Status partition = arbiter_.partition();
-    return stop(partition ? no_answer() : partition);
+    if (partition) return stop(no_answer());
+    return stop({partition.code(), with_ranks_of_job(partition.message(), communicator_),
+                 partition.rank()});
   }
   if (now >= cannot_at_) {
     cannot_at_ = kNever;

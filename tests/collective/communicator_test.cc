@@ -59,6 +59,10 @@ TEST_P(Communicators, ANegativeColorGivesAnEmptyOneThatRefusesCalls) {
       EXPECT_EQ(code_of([&] { part.split(0); }), ErrorCode::kNotMember);
       EXPECT_EQ(part.status().code(), ErrorCode::kNotMember);
       EXPECT_EQ(code_of([&] { allocate(part, 64); }), ErrorCode::kNotMember);
+      void* const memory = allocate(comm, 64);
+      EXPECT_EQ(code_of([&] { release(part, memory); }), ErrorCode::kNotMember);
+      EXPECT_EQ(code_of([&] { release(part, nullptr); }), ErrorCode::kOk);
+      release(comm, memory);
       EXPECT_EQ(code_of([&] { register_memory(part, data.data(), 4); }), ErrorCode::kNotMember);
       const MemberCall call{&part, {.collective = Collective::kBarrier}};
       EXPECT_EQ(code_of([&] { group({&call, 1}); }), ErrorCode::kNotMember);
@@ -366,6 +370,21 @@ TEST_P(Communicators, SubsetsThatDifferFailOnAllThatAreNamed) {
 }
 
 // Its destructor must need nothing of the communicator that it was made with.
+TEST_P(Communicators, MayBeClosedWhileAnotherThreadAllocates) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    Communicator other = comm.duplicate();
+    std::jthread allocating([&] {
+      try {
+        for (;;) release(other, allocate(other, 64));
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kClosed) << error.what();
+      }
+    });
+    comm.barrier();
+    other.close();
+  });
+}
+
 TEST_P(Communicators, SharedBuffersOutliveThem) {
   std::vector<SharedBuffer<float>> kept;
   std::mutex mutex;

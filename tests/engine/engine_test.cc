@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <array>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "engine/callbacks.h"
 #include "tests/engine/messenger_fixture.h"
 #include "tests/support/deaf_host.h"
+#include "tests/support/log_guard.h"
 
 namespace unisono::test {
 namespace {
@@ -52,6 +54,27 @@ class Counted final : public Operation {
 
  private:
   int looks_;
+};
+
+// While it lives the system refuses threads: none gets the stack that all ask for by default.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t greedy;
+    pthread_getattr_default_np(&greedy);
+    pthread_attr_setstacksize(&greedy, std::size_t{1} << 50);
+    EXPECT_EQ(pthread_setattr_default_np(&greedy), 0);
+    pthread_attr_destroy(&greedy);
+  }
+  ~NoThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_;
 };
 
 struct EngineTest : ::testing::Test {
@@ -119,6 +142,45 @@ TEST_F(EngineTest, GoesOnByItselfAfterAWaitThatThrew) {
   engine.wake_progress_thread();
   const TimePoint limit = Clock::now() + std::chrono::seconds(10);
   while (!task.done && Clock::now() < limit) std::this_thread::yield();
+  EXPECT_TRUE(task.done);
+  if (!task.done) engine.wait(task, kNever);
+}
+
+TEST_F(EngineTest, SaysOnceThatItHasNoThreadAndMovesWhereSomebodyWaits) {
+  LogGuard log;
+  log.expect("no progress thread");
+  const NoThreads none;
+  Counted soon(3);
+  Task task;
+  task.operation = &soon;
+  {
+    const Engine::Lock lock(engine);
+    engine.start(task);
+  }
+  for (int call = 0; call < 3; ++call) engine.wake_progress_thread();
+  EXPECT_EQ(log.lines().size(), 1u);
+  EXPECT_TRUE(engine.wait(task, kNever));
+}
+
+TEST_F(EngineTest, MakesItsThreadOnceThatIsPossible) {
+  LogGuard log;
+  log.expect("no progress thread");
+  {
+    const NoThreads none;
+    engine.wake_progress_thread();
+  }
+  Counted soon(3);
+  Task task;
+  task.operation = &soon;
+  {
+    const Engine::Lock lock(engine);
+    engine.start(task);
+  }
+  const TimePoint limit = Clock::now() + std::chrono::seconds(10);
+  while (!task.done && Clock::now() < limit) {
+    engine.wake_progress_thread();
+    std::this_thread::yield();
+  }
   EXPECT_TRUE(task.done);
   if (!task.done) engine.wait(task, kNever);
 }

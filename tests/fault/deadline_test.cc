@@ -13,6 +13,8 @@ namespace unisono::test {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 
 class Deadline : public testing::TestWithParam<std::string> {};
@@ -79,6 +81,41 @@ TEST_P(Deadline, NamesTheRankThatHoldsUpAnotherInAnotherCommunicator) {
     EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
     EXPECT_EQ(outcome.rank, 3) << outcome.message;
     EXPECT_THAT(std::string(outcome.message), HasSubstr(" for rank 3; rank 3 "));
+  });
+}
+
+// As fast as the one before, and by its own time where it is not.
+TEST_P(Deadline, OfARepeatedCallIsItsOwn) {
+  std::atomic<bool> ended{false};
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    std::vector<float> data(4, 1.0f);
+    for (int i = 0; i < 3; ++i) comm.all_reduce(data, ops::max);
+    if (comm.rank() == 1) {
+      EXPECT_TRUE(eventually([&] { return ended.load(); }));
+      return;
+    }
+    const Outcome outcome = outcome_of([&] { comm.all_reduce(data, ops::max, kSoon); });
+    ended = true;
+    EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+    EXPECT_THAT(std::string(outcome.message), HasSubstr("limit 600 ms by the call's own timeout"));
+  });
+}
+
+TEST_P(Deadline, InACommunicatorOfAnotherOrderSaysWhoseRanksItNames) {
+  std::atomic<int> ended{0};
+  run_ranks(3, GetParam(), [&](Communicator& comm) {
+    Communicator reversed = comm.split(0, -comm.rank());
+    if (comm.rank() == 2) {
+      EXPECT_TRUE(eventually([&] { return ended == 2; }));
+      return;
+    }
+    const Outcome outcome = outcome_of([&] { reversed.barrier(kSoon); });
+    ++ended;
+    EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+    EXPECT_EQ(outcome.rank, 0) << outcome.message;
+    EXPECT_THAT(std::string(outcome.message),
+                AllOf(HasSubstr("rank 2 had not arrived, ranks 0 and 1 had"),
+                      EndsWith("(ranks as the job numbers them)")));
   });
 }
 

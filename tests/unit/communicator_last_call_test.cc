@@ -36,11 +36,15 @@ TEST_F(LastCallTest, IsNotAnotherCall) {
   EXPECT_FALSE(is_again_with([](Call& c) { c.type = DataType::kInt32; }));
   EXPECT_FALSE(is_again_with([](Call& c) { c.op = ops::max; }));
   EXPECT_FALSE(is_again_with([](Call& c) { c.root = 1; }));
-  EXPECT_FALSE(is_again_with([](Call& c) { c.options.timeout = std::chrono::seconds(1); }));
   EXPECT_FALSE(is_again_with([](Call& c) { c.options.order = Order::kCanonical; }));
   EXPECT_FALSE(is_again_with([](Call& c) { c.options.algorithm = "ring"; }));
   static const std::size_t counts[]{4};
   EXPECT_FALSE(is_again_with([](Call& c) { c.out_counts = counts; }));
+}
+
+// If it takes long it goes on by what it was given itself.
+TEST_F(LastCallTest, MayHaveAnotherDeadline) {
+  EXPECT_TRUE(is_again_with([](Call& c) { c.options.timeout = std::chrono::seconds(1); }));
 }
 
 TEST_F(LastCallTest, TakesOtherBuffersThatTheCheckWouldFindRight) {

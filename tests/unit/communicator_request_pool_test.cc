@@ -1,6 +1,7 @@
 // The requests of a communicator: when one is used again, and with nothing of the call before.
 #include <gtest/gtest.h>
 
+#include <set>
 #include <vector>
 
 #include "backend/request_pool.h"
@@ -61,7 +62,30 @@ TEST_F(RequestPoolTest, KnowsWhatRunsInTheOrderOfTheCalls) {
     pool.note_running(*made.back());
   }
   pool.note_ended(*made[1]);
-  EXPECT_EQ(pool.running(), (std::vector<detail::RequestState*>{made[0], made[2]}));
+  std::vector<detail::RequestState*> running;
+  for (detail::RequestState& request : pool.running()) running.push_back(&request);
+  EXPECT_EQ(running, (std::vector<detail::RequestState*>{made[0], made[2]}));
+  pool.note_ended(*made[1]);  // once more changes nothing
+  EXPECT_EQ(&pool.running().front(), made[0]);
+}
+
+// Those that stay do not lie in the way of the others, which use the same ones again.
+TEST_F(RequestPoolTest, MakesFewMoreThanAreUnderWayAtOnce) {
+  constexpr std::size_t kStaying = 1000;
+  std::set<detail::RequestState*> made;
+  const auto begin = [&]() -> detail::RequestState& {
+    detail::RequestState& request = pool.prepare(call);
+    pool.note_running(request);
+    made.insert(&request);
+    return request;
+  };
+  for (std::size_t i = 0; i < kStaying; ++i) begin();
+  for (std::size_t i = 0; i < 20 * kStaying; ++i) {
+    detail::RequestState& request = begin();
+    pool.note_ended(request);
+    request.held = false;
+  }
+  EXPECT_LE(made.size(), 2 * kStaying + 10);
 }
 
 }  // namespace

@@ -174,8 +174,18 @@ TEST_F(SuspicionTest, IsNoneWhereTheJobHasSpokenAlready) {
   communicator_.note_left(1);
   arbiter_->unread.push_back({ErrorCode::kRankFailed, 9, kEveryCommunicator, 0, "died"});
   look_for(kWhile);
-  EXPECT_EQ(communicator_.usable().message(), "died");
+  EXPECT_EQ(communicator_.usable().message(), "died (ranks as the job numbers them)");
   EXPECT_THAT(arbiter_->told, IsEmpty());
+}
+
+// Its ranks are not those of the part.
+TEST_F(SuspicionTest, OfAPartThatWasNotMadeSaysWhoseRanksItNames) {
+  communicator_.fail_part(50, {ErrorCode::kOutOfResources, "rank 1 has no memory", 1});
+  ASSERT_EQ(arbiter_->told.size(), 1u);
+  EXPECT_EQ(arbiter_->told[0].communicator, 50u);
+  EXPECT_EQ(arbiter_->told[0].failed_rank, 2);
+  EXPECT_EQ(arbiter_->told[0].message,
+            "the communicator that was split has failed: rank 1 has no memory");
 }
 
 TEST_F(SuspicionTest, IsTheCauseAtOnceWhereNobodyAnswers) {

@@ -186,7 +186,7 @@ TEST_F(WatchdogTest, SaysNothingOfCallsThatPeersTakeNoPartInYet) {
 
 TEST_F(WatchdogTest, TellsTheUserOnce) {
   test::LogGuard log;
-  log.expect("rank 0 waits in all_reduce");
+  log.expect("rank 0 of communicator 1 waits in all_reduce");
   request_.call.options.timeout = seconds(100);
   request_.notes = {};
   waits_.ranks = {1, 2};
@@ -213,6 +213,23 @@ TEST_F(WatchdogTest, AsksTheArbiterBeforeItSaysThatTheDeadlineHasPassed) {
   EXPECT_EQ(late.rank(), -1) << "either may be at fault";
   EXPECT_THAT(late.message(), HasSubstr("waiting for ranks 1 and 2"));
   EXPECT_EQ(job_.asked.size(), 1u) << "it is asked once";
+}
+
+TEST_F(WatchdogTest, NamesRanksOfTheJobToTheArbiter) {
+  waits_.ranks = {1};
+  begin(Collective::kBroadcast);
+  request_.record.root = 2;
+  EXPECT_TRUE(look_after(job_.timeout()));
+  for (const Rank peer : {1, kAnyRank}) {
+    begin(Collective::kReceive);
+    request_.call.peer = peer;
+    EXPECT_TRUE(look_after(job_.timeout()));
+  }
+  EXPECT_THAT(job_.timed_out,
+              ElementsAre(HasSubstr(", root 9"), HasSubstr(" from rank 2 with tag 0 (limit "),
+                          HasSubstr(" from any rank with tag 0 (limit ")));
+  EXPECT_THAT(look_after(job_.timeout() + grace::kDecision).message(),
+              EndsWith("waiting for rank 1"));
 }
 
 // Or it would name somebody who has come since.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/communicator_id.h"
 #include "tests/support/log_guard.h"
 
 namespace unisono {
@@ -70,6 +71,7 @@ class JobNewsTest : public ::testing::Test {
   JobNews news_{*arbiter_, 10};
   Told small_{1, {4, 2}};
   Told large_{2, {4, 2, 9}};
+  const std::string died_ = "died (ranks as the job numbers them)";
 };
 
 TEST_F(JobNewsTest, TellsADeathToThoseThatHaveTheRank) {
@@ -77,9 +79,18 @@ TEST_F(JobNewsTest, TellsADeathToThoseThatHaveTheRank) {
   news_.add(large_);
   news_.hear(death_of(9));
   EXPECT_THAT(small_.told, IsEmpty());
-  EXPECT_THAT(large_.told, ElementsAre("failed by 2: died"));
+  EXPECT_THAT(large_.told, ElementsAre("failed by 2: " + died_));
   EXPECT_TRUE(news_.is_gone(9));
   EXPECT_FALSE(news_.is_gone(2));
+}
+
+TEST_F(JobNewsTest, SaysWhoseRanksADeathNamesWhereTheyAreOthers) {
+  Told world(kWorldId, {0, 1, 2});
+  news_.add(world);
+  news_.add(small_);
+  news_.hear(death_of(2));
+  EXPECT_THAT(world.told, ElementsAre("failed by 2: died"));
+  EXPECT_THAT(small_.told, ElementsAre("failed by 1: " + died_));
 }
 
 TEST_F(JobNewsTest, TellsADecisionOnACommunicatorToItAlone) {
@@ -97,7 +108,7 @@ TEST_F(JobNewsTest, TellsWhatCameBeforeACommunicatorWasMade) {
   news_.hear(death_of(9));
   news_.add(large_);
   EXPECT_THAT(large_.told,
-              ElementsAre("failed by 2: died", "failed by 1: first", "failed by 2: second"));
+              ElementsAre("failed by 2: " + died_, "failed by 1: first", "failed by 2: second"));
   Told again(2, {4, 2});
   news_.add(again);
   EXPECT_THAT(again.told, IsEmpty()) << "told once";
@@ -201,9 +212,9 @@ TEST_F(JobNewsTest, KnowsTheLastCommunicator) {
 
 TEST_F(JobNewsTest, WarnsOfAStranger) {
   test::LogGuard log;
-  log.expect("rank 9 has sent to rank 0 in communicator 1");
+  log.expect("rank 9, no member of communicator 1, has sent to rank 0 in it");
   news_.stranger(1, 9);
-  EXPECT_EQ(log.lines().size(), 1u);
+  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("(ranks as the job numbers them)")));
 }
 
 }  // namespace

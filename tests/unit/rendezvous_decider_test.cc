@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "base/communicator_id.h"
 #include "rendezvous/failure_decider.h"
 #include "rendezvous/rank_text.h"
 #include "rendezvous_apart.h"
@@ -113,6 +114,20 @@ TEST(FailureDecider, TimeoutGathersReportsAndNamesWhoDidNotArrive) {
               AllOf(HasSubstr("rank 2 had not arrived"), HasSubstr("ranks 0, 1 and 3 had"),
                     HasSubstr("rank 2 (host node2, pid 102) is alive and does not answer")));
   EXPECT_EQ(decider.next_due(), kNever);
+}
+
+TEST(FailureDecider, OfAPassedDeadlineSaysWhoseRanksItNames) {
+  for (const std::uint64_t operation : {std::uint64_t{9}, kPointToPointSequence}) {
+    for (const std::uint32_t communicator : {kWorldId, 5u}) {
+      FailureDecider decider(members(4));
+      decider.on_timed_out(0, {communicator, operation, {3}, {0, 3}}, kStart);
+      const auto said = decisions_of(decider.take(kStart + kGatherTime));
+      ASSERT_THAT(said, SizeIs(1));
+      EXPECT_EQ(said[0].decision.message.ends_with(" (ranks as the job numbers them)"),
+                communicator == 5u)
+          << said[0].decision.message;
+    }
+  }
 }
 
 // Whoever held them up came before it was said, or before somebody else.

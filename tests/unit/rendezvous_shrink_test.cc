@@ -79,7 +79,7 @@ class Survivors : public testing::Test {
     EXPECT_EQ(words[0].message.step, ShrinkStep::kRefused);
     EXPECT_EQ(words[0].target, rank);
     EXPECT_EQ(words[0].message.why.code(), code);
-    EXPECT_THAT(words[0].message.why.message(), HasSubstr(text));
+    EXPECT_THAT(words[0].message.why.message() + "$", HasSubstr(text));  // $: it ends there
   }
 
   ShrinkAgreements agreements_{4};
@@ -168,6 +168,20 @@ TEST_F(Survivors, HearOfADecisionAgainstThemAfterTheyHaveAsked) {
   expect_form({0, 2, 3});
 }
 
+// Not of what the members of a communicator have said of each other.
+TEST_F(Survivors, HearWhoseRanksTheJobsWordNames) {
+  const std::string of_job = " (ranks as the job numbers them)";
+  decide(ErrorCode::kProtocol, 1);
+  ASSERT_TRUE(ask(1));
+  expect_refused(1, ErrorCode::kProtocol, "go on without this rank: decided$");
+  die(2);
+  ASSERT_TRUE(ask(2));
+  expect_refused(2, ErrorCode::kRankFailed, "go on without this rank: died 2" + of_job + "$");
+  ASSERT_TRUE(leave(3));
+  ASSERT_TRUE(ask(3));
+  expect_refused(3, ErrorCode::kRankLeft, "rank 3 has closed the communicator" + of_job + "$");
+}
+
 TEST_F(Survivors, AreNotThoseThatHaveLeft) {
   agreements_.on_gone(1, {ErrorCode::kRankLeft, "left", 1});
   decide(ErrorCode::kRankLeft, 2);  // has closed this communicator, not the job
@@ -222,6 +236,8 @@ TEST_F(Survivors, AllFailWhereOneCannotFormTheCommunicator) {
     EXPECT_EQ(word.message.step, ShrinkStep::kRefused);
     EXPECT_EQ(word.message.why.code(), ErrorCode::kOutOfResources);
     EXPECT_EQ(word.message.why.rank(), 1);
+    EXPECT_EQ(word.message.why.message(),
+              "a rank cannot make the communicator of the survivors, in which no memory");
   }
   // They may ask again.
   for (const Rank rank : {0, 1, 3}) ASSERT_TRUE(ask(rank));
@@ -391,7 +407,7 @@ TEST_F(Survivors, DoNotGoOnByTheWordOfAnArbiterThatIsCutOff) {
   agreements_.close({{0, 1}, {2, 3, 4}});
   expect_refused(0, ErrorCode::kPartitioned, "rank 0 is cut off");
   ASSERT_TRUE(ask(1));
-  expect_refused(1, ErrorCode::kPartitioned, "rank 1 is cut off");
+  expect_refused(1, ErrorCode::kPartitioned, "(ranks as the job numbers them)$");
 }
 
 TEST_F(Survivors, RefuseWhatNoCorrectRankSays) {

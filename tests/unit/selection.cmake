@@ -1,4 +1,5 @@
-unisono_test(selection_test SOURCES selection_test.cc host_load_test.cc idle_test.cc LABELS unit TIMEOUT 60)
+unisono_test(selection_test SOURCES clock_test.cc selection_test.cc host_load_test.cc idle_test.cc
+  LABELS unit TIMEOUT 60)
 # What a communicator is composed of: a file for each part.
 unisono_test(communicator_parts_test
   SOURCES communicator_failure_test.cc communicator_last_call_test.cc communicator_members_test.cc

@@ -553,7 +553,7 @@ class Collectives(unittest.TestCase):
     def assertRefused(self, words, call, *arguments):
         """By one rank alone: nothing has been started where the others' next call is in order."""
         if rank() == 0:
-            with self.assertRaisesRegex(RuntimeError, words):
+            with self.assertRaisesRegex((RuntimeError, TypeError), words):
                 call(*arguments)
         tensor = torch.ones(3)
         dist.all_reduce(tensor)
@@ -569,6 +569,27 @@ class Collectives(unittest.TestCase):
         self.assertRefused(words, BACKEND._allgather_base, short, torch.zeros(4))
         self.assertRefused("own count is 1", dist.gather, short, four)
         self.assertRefused("own count is 1", dist.scatter, short, four)
+
+    def test_of_coalesced_calls_none_begins_where_a_later_one_is_refused(self):
+        world = dist.distributed_c10d._get_default_group()
+        two, more = torch.zeros(2), torch.zeros(2 * size())
+        bits = dist.AllreduceCoalescedOptions()
+        bits.reduceOp = dist.ReduceOp.BAND
+        ints = torch.zeros(2, dtype=torch.int32)
+        halves = torch.zeros(2, dtype=torch.complex32)
+        self.assertRefused("cannot be reduced", BACKEND.allreduce_coalesced, [two, halves])
+        self.assertRefused("no meaning on", BACKEND.allreduce_coalesced, [ints, two], bits)
+        self.assertRefused(
+            "are to fit", world.allgather_into_tensor_coalesced, [more, two], [two, two]
+        )
+        rooms = [[two, torch.zeros(3)] for _ in range(size())]
+        self.assertRefused("the output of its rank", BACKEND.allgather_coalesced, rooms, [two, two])
+        self.assertRefused(
+            "has 3 elements",
+            world.reduce_scatter_tensor_coalesced,
+            [two, two],
+            [more, torch.zeros(3)],
+        )
 
     def test_parts_that_are_not_as_many_as_ranks_are_refused(self):
         one, four = [torch.zeros(4)], torch.zeros(4)

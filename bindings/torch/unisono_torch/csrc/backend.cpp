@@ -217,6 +217,12 @@ WorkPointer UnisonoBackend::give(Started&& started) {
   return std::move(started.work);
 }
 
+// None of several begins before all are known to be right.
+WorkPointer UnisonoBackend::start_and_give(Started& started, at::ArrayRef<unisono_call> calls) {
+  for (const unisono_call& call : calls) start(started, call);
+  return give(std::move(started));
+}
+
 // Of what has been done already.
 WorkPointer UnisonoBackend::give_ended(const char* name, OpType type, const Tensors& tensors) {
   Started started(this, name);
@@ -233,17 +239,16 @@ WorkPointer UnisonoBackend::broadcast(Tensors& tensors, const c10d::BroadcastOpt
   void* const data = started.write(tensors[0], true);
   unisono_call call = move_of(UNISONO_BROADCAST, tensors[0], data, data);
   call.root = static_cast<int32_t>(options.rootRank);
-  start(started, call);
-  return give(std::move(started));
+  return start_and_give(started, call);
 }
 
-void UnisonoBackend::start_all_reduce(Started& started, at::Tensor& tensor,
-                                      const c10d::ReduceOp& op) {
+unisono_call UnisonoBackend::all_reduce_of(Started& started, at::Tensor& tensor,
+                                           const c10d::ReduceOp& op) {
   unisono_call call = started.reduction(UNISONO_ALL_REDUCE, tensor, op);
   call.out = started.write(tensor, true);
   call.in = call.out;
   call.count = static_cast<size_t>(tensor.numel());
-  start(started, call);
+  return call;
 }
 
 WorkPointer UnisonoBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -251,8 +256,7 @@ WorkPointer UnisonoBackend::allreduce(Tensors& tensors, const c10d::AllreduceOpt
   Started started(this, "all_reduce");
   check_single(tensors, "all_reduce");
   begin(started, OpType::ALLREDUCE, tensors, tensors, options.timeout);
-  start_all_reduce(started, tensors[0], options.reduceOp);
-  return give(std::move(started));
+  return start_and_give(started, all_reduce_of(started, tensors[0], options.reduceOp));
 }
 
 WorkPointer UnisonoBackend::allreduce_coalesced(Tensors& tensors,
@@ -260,8 +264,11 @@ WorkPointer UnisonoBackend::allreduce_coalesced(Tensors& tensors,
   Started started(this, "all_reduce");
   for (const at::Tensor& tensor : tensors) check_dense(tensor, "all_reduce");
   begin(started, OpType::ALLREDUCE_COALESCED, tensors, tensors, options.timeout);
-  for (at::Tensor& tensor : tensors) start_all_reduce(started, tensor, options.reduceOp);
-  return give(std::move(started));
+  std::vector<unisono_call> calls;
+  for (at::Tensor& tensor : tensors) {
+    calls.push_back(all_reduce_of(started, tensor, options.reduceOp));
+  }
+  return start_and_give(started, calls);
 }
 
 WorkPointer UnisonoBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -279,18 +286,16 @@ WorkPointer UnisonoBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& 
   } else {
     call.in = started.read(tensor);
   }
-  start(started, call);
-  return give(std::move(started));
+  return start_and_give(started, call);
 }
 
-void UnisonoBackend::start_all_gather(Started& started, at::Tensor& output,
-                                      const at::Tensor& input) {
+unisono_call UnisonoBackend::all_gather_of(Started& started, at::Tensor& output,
+                                           const at::Tensor& input) {
   check_alike(input, output, "all_gather");
   TORCH_CHECK(output.numel() == input.numel() * getSize(), "unisono: all_gather: the output has ",
               output.numel(), " elements, and ", getSize(), " inputs of ", input.numel(),
               " are to fit");
-  start(started,
-        move_of(UNISONO_ALL_GATHER, input, started.read(input), started.write(output, false)));
+  return move_of(UNISONO_ALL_GATHER, input, started.read(input), started.write(output, false));
 }
 
 WorkPointer UnisonoBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -298,8 +303,7 @@ WorkPointer UnisonoBackend::_allgather_base(at::Tensor& output, at::Tensor& inpu
   Started started(this, "all_gather");
   check_dense(input, "all_gather");
   begin(started, OpType::_ALLGATHER_BASE, {input}, {output}, options.timeout);
-  start_all_gather(started, output, input);
-  return give(std::move(started));
+  return start_and_give(started, all_gather_of(started, output, input));
 }
 
 WorkPointer UnisonoBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -309,12 +313,15 @@ WorkPointer UnisonoBackend::allgather_into_tensor_coalesced(Tensors& outputs, Te
               " outputs for ", inputs.size(), " inputs");
   for (const at::Tensor& input : inputs) check_dense(input, "all_gather");
   begin(started, OpType::COALESCED, inputs, outputs, options.timeout);
-  for (size_t i = 0; i < inputs.size(); ++i) start_all_gather(started, outputs[i], inputs[i]);
-  return give(std::move(started));
+  std::vector<unisono_call> calls;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    calls.push_back(all_gather_of(started, outputs[i], inputs[i]));
+  }
+  return start_and_give(started, calls);
 }
 
-void UnisonoBackend::start_all_gather_list(Started& started, const Tensors& outputs,
-                                           const at::Tensor& input) {
+unisono_call UnisonoBackend::all_gather_list_of(Started& started, const Tensors& outputs,
+                                                const at::Tensor& input) {
   const auto own = static_cast<size_t>(getRank());
   TORCH_CHECK(static_cast<int>(outputs.size()) == getSize(),
               "unisono: all_gather: ", outputs.size(), " outputs for ", getSize(), " ranks");
@@ -329,7 +336,7 @@ void UnisonoBackend::start_all_gather_list(Started& started, const Tensors& outp
     call.count = 0;
     call.out_counts = started.keep(units_of(outputs));
   }
-  start(started, call);
+  return call;
 }
 
 WorkPointer UnisonoBackend::allgather(TensorLists& outputs, Tensors& inputs,
@@ -339,8 +346,7 @@ WorkPointer UnisonoBackend::allgather(TensorLists& outputs, Tensors& inputs,
   TORCH_CHECK(outputs.size() == 1, "unisono: all_gather: takes one list of outputs, not ",
               outputs.size());
   begin(started, OpType::ALLGATHER, inputs, outputs[0], options.timeout);
-  start_all_gather_list(started, outputs[0], inputs[0]);
-  return give(std::move(started));
+  return start_and_give(started, all_gather_list_of(started, outputs[0], inputs[0]));
 }
 
 WorkPointer UnisonoBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
@@ -358,12 +364,13 @@ WorkPointer UnisonoBackend::allgather_coalesced(TensorLists& outputs, Tensors& i
   }
   for (const at::Tensor& input : inputs) check_dense(input, "all_gather");
   begin(started, OpType::ALLGATHER_COALESCED, inputs, all, options.timeout);
+  std::vector<unisono_call> calls;
   for (size_t i = 0; i < inputs.size(); ++i) {
     Tensors of_input;
     for (const Tensors& of_rank : outputs) of_input.push_back(of_rank[i]);
-    start_all_gather_list(started, of_input, inputs[i]);
+    calls.push_back(all_gather_list_of(started, of_input, inputs[i]));
   }
-  return give(std::move(started));
+  return start_and_give(started, calls);
 }
 
 WorkPointer UnisonoBackend::gather(TensorLists& outputs, Tensors& inputs,
@@ -384,8 +391,7 @@ WorkPointer UnisonoBackend::gather(TensorLists& outputs, Tensors& inputs,
     call.out = started.write_all(outputs[0]);
     call.out_counts = started.keep(units_of(outputs[0]));
   }
-  start(started, call);
-  return give(std::move(started));
+  return start_and_give(started, call);
 }
 
 WorkPointer UnisonoBackend::scatter(Tensors& outputs, TensorLists& inputs,
@@ -407,12 +413,11 @@ WorkPointer UnisonoBackend::scatter(Tensors& outputs, TensorLists& inputs,
     call.in = started.read_all(inputs[0]);
     call.in_counts = started.keep(units_of(inputs[0]));
   }
-  start(started, call);
-  return give(std::move(started));
+  return start_and_give(started, call);
 }
 
-void UnisonoBackend::start_reduce_scatter(Started& started, at::Tensor& output,
-                                          const at::Tensor& input, const c10d::ReduceOp& op) {
+unisono_call UnisonoBackend::reduce_scatter_of(Started& started, at::Tensor& output,
+                                               const at::Tensor& input, const c10d::ReduceOp& op) {
   check_alike(output, input, "reduce_scatter");
   TORCH_CHECK(input.numel() == output.numel() * getSize(),
               "unisono: reduce_scatter: the input has ", input.numel(), " elements, which are not ",
@@ -421,7 +426,7 @@ void UnisonoBackend::start_reduce_scatter(Started& started, at::Tensor& output,
   call.in = started.read(input);
   call.out = started.write(output, false);
   call.count = static_cast<size_t>(output.numel());
-  start(started, call);
+  return call;
 }
 
 WorkPointer UnisonoBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -429,8 +434,7 @@ WorkPointer UnisonoBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor&
   Started started(this, "reduce_scatter");
   check_dense(input, "reduce_scatter");
   begin(started, OpType::_REDUCE_SCATTER_BASE, {input}, {output}, options.timeout);
-  start_reduce_scatter(started, output, input, options.reduceOp);
-  return give(std::move(started));
+  return start_and_give(started, reduce_scatter_of(started, output, input, options.reduceOp));
 }
 
 WorkPointer UnisonoBackend::reduce_scatter_tensor_coalesced(
@@ -440,10 +444,11 @@ WorkPointer UnisonoBackend::reduce_scatter_tensor_coalesced(
               " outputs for ", inputs.size(), " inputs");
   for (const at::Tensor& input : inputs) check_dense(input, "reduce_scatter");
   begin(started, OpType::COALESCED, inputs, outputs, options.timeout);
+  std::vector<unisono_call> calls;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    start_reduce_scatter(started, outputs[i], inputs[i], options.reduceOp);
+    calls.push_back(reduce_scatter_of(started, outputs[i], inputs[i], options.reduceOp));
   }
-  return give(std::move(started));
+  return start_and_give(started, calls);
 }
 
 WorkPointer UnisonoBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -466,8 +471,7 @@ WorkPointer UnisonoBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs
   std::vector<size_t> counts;
   for (const at::Tensor& input : inputs[0]) counts.push_back(static_cast<size_t>(input.numel()));
   call.in_counts = started.keep(std::move(counts));
-  start(started, call);
-  return give(std::move(started));
+  return start_and_give(started, call);
 }
 
 WorkPointer UnisonoBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -494,8 +498,7 @@ WorkPointer UnisonoBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
     call.in_counts = started.keep(in_units);
     call.out_counts = started.keep(out_units);
   }
-  start(started, call);
-  return give(std::move(started));
+  return start_and_give(started, call);
 }
 
 WorkPointer UnisonoBackend::alltoall(Tensors& outputs, Tensors& inputs,
@@ -511,8 +514,7 @@ WorkPointer UnisonoBackend::alltoall(Tensors& outputs, Tensors& inputs,
   call.count = 0;
   call.in_counts = started.keep(units_of(inputs));
   call.out_counts = started.keep(units_of(outputs));
-  start(started, call);
-  return give(std::move(started));
+  return start_and_give(started, call);
 }
 
 WorkPointer UnisonoBackend::message(const MessageKind& kind, Tensors& tensors, int peer, int tag) {
@@ -528,8 +530,7 @@ WorkPointer UnisonoBackend::message(const MessageKind& kind, Tensors& tensors, i
                               is_send ? nullptr : started.write(tensors[0], false));
   call.peer = peer;
   call.tag = static_cast<uint32_t>(tag);
-  start(started, call);
-  return give(std::move(started));
+  return start_and_give(started, call);
 }
 
 WorkPointer UnisonoBackend::send(Tensors& tensors, int target, int tag) {
@@ -547,8 +548,7 @@ WorkPointer UnisonoBackend::recvAnysource(Tensors& tensors, int tag) {
 WorkPointer UnisonoBackend::barrier(const c10d::BarrierOptions& options) {
   Started started(this, "barrier");
   begin(started, OpType::BARRIER, {}, {}, options.timeout);
-  start(started, call_of(UNISONO_BARRIER));
-  return give(std::move(started));
+  return start_and_give(started, call_of(UNISONO_BARRIER));
 }
 
 void UnisonoBackend::startCoalescing() {

@@ -127,6 +127,7 @@ class UnisonoBackend : public c10d::Backend {
   void start(Started& started, const unisono_call& call);
   void number(Started& started);
   WorkPointer give(Started&& started);
+  WorkPointer start_and_give(Started& started, at::ArrayRef<unisono_call> calls);
   c10::Stream stream_on(const c10::Device& device, bool is_default);
   WorkPointer give_ended(const char* name, c10d::OpType type, const Tensors& tensors);
   struct MessageKind {
@@ -135,13 +136,15 @@ class UnisonoBackend : public c10d::Backend {
   };
 
   WorkPointer message(const MessageKind& kind, Tensors& tensors, int peer, int tag);
-  void start_all_reduce(Started& started, at::Tensor& tensor, const c10d::ReduceOp& op);
-  void start_all_gather(Started& started, at::Tensor& output, const at::Tensor& input);
-  void start_all_gather_list(Started& started, const Tensors& outputs, const at::Tensor& input);
+  // The checked call, its buffers lent.
+  unisono_call all_reduce_of(Started& started, at::Tensor& tensor, const c10d::ReduceOp& op);
+  unisono_call all_gather_of(Started& started, at::Tensor& output, const at::Tensor& input);
+  unisono_call all_gather_list_of(Started& started, const Tensors& outputs,
+                                  const at::Tensor& input);
   at::Tensor gather_rows(const at::Tensor& own, const std::vector<int64_t>& counts,
                          std::chrono::milliseconds timeout);
-  void start_reduce_scatter(Started& started, at::Tensor& output, const at::Tensor& input,
-                            const c10d::ReduceOp& op);
+  unisono_call reduce_scatter_of(Started& started, at::Tensor& output, const at::Tensor& input,
+                                 const c10d::ReduceOp& op);
 
   bool pass_token(unisono_collective collective, int peer, std::chrono::milliseconds limit);
   void await_ranks(std::chrono::milliseconds timeout, bool wait_all_ranks);

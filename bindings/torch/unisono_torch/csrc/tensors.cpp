@@ -131,8 +131,10 @@ Unit unit_of(const at::Tensor& tensor) {
   return {*type, tensor.element_size(), static_cast<size_t>(tensor.numel())};
 }
 
-unisono_op op_of(const c10d::ReduceOp& op, const at::Tensor& tensor, const char* operation,
-                 unisono_call_options* options) {
+namespace {
+
+unisono_op known_op_of(const c10d::ReduceOp& op, const at::Tensor& tensor, const char* operation,
+                       unisono_call_options* options) {
   switch (static_cast<c10d::ReduceOp::RedOpType>(op)) {
     case c10d::ReduceOp::SUM:
       return UNISONO_OP_SUM;
@@ -158,6 +160,17 @@ unisono_op op_of(const c10d::ReduceOp& op, const at::Tensor& tensor, const char*
     default:
       TORCH_CHECK(false, "unisono: ", operation, ": the reduction is not known");
   }
+}
+
+}  // namespace
+
+unisono_op op_of(const c10d::ReduceOp& op, const at::Tensor& tensor, const char* operation,
+                 unisono_call_options* options) {
+  const unisono_type type = type_of(tensor, operation);
+  const unisono_op known = known_op_of(op, tensor, operation, options);
+  TORCH_CHECK(unisono_op_is_meaningful(known, type) != 0, "unisono: ", operation, ": operator ",
+              unisono_op_name(known), " has no meaning on ", unisono_type_name(type));
+  return known;
 }
 
 at::Tensor flat_like(const at::Tensor& model, int64_t elements) {
