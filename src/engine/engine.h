@@ -106,7 +106,8 @@ class Engine {
   void fail(Task& task, const Status& cause);
 
   /// Keeps asynchronous work moving while nobody waits; the thread is made at the first call and
-  /// parked when nothing runs. Where threads are refused it says so once, and tries again later.
+  /// parked when nothing runs. Where threads are refused it says so once, and a later call tries
+  /// again.
   void wake_progress_thread();
   /// Whether the caller may wait for the end of the progress thread. False: it is that thread, or
   /// that one is still in a callback of the user's at `until`, which may wait for the caller. Once

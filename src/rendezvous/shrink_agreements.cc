@@ -68,7 +68,7 @@ Status ShrinkAgreements::on_message(Rank rank, ShrinkMessage message, TimePoint 
   // Its words count the ranks of the survivors.
   refuse(message.communicator, agreement.survivors,
          {message.why.code(),
-          fmt::format("a rank cannot make the communicator of the survivors, in which {}",
+          fmt::format("rank {} of the job cannot make the communicator of the survivors: {}", rank,
                       message.why.message()),
           message.why.rank() < 0 ? rank : message.why.rank()});
   end(&agreement);
@@ -206,8 +206,10 @@ void ShrinkAgreements::on_decision(const FailureDecision& decision) {
 void ShrinkAgreements::on_attempt_failed(const FailureDecision& decision) {
   for (auto& [communicator, agreement] : agreements_) {
     if (agreement.id != decision.communicator) continue;
-    agreement.excluded.emplace(decision.failed_rank,
-                               Status(decision.code, decision.message, decision.failed_rank));
+    agreement.excluded.emplace(
+        decision.failed_rank,
+        Status(decision.code, "in the communicator of the survivors: " + decision.message,
+               decision.failed_rank));
     exclude(communicator, &agreement, decision.failed_rank);
   }
 }

@@ -369,7 +369,6 @@ TEST_P(Communicators, SubsetsThatDifferFailOnAllThatAreNamed) {
   }
 }
 
-// Its destructor must need nothing of the communicator that it was made with.
 TEST_P(Communicators, MayBeClosedWhileAnotherThreadAllocates) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     Communicator other = comm.duplicate();
@@ -385,6 +384,7 @@ TEST_P(Communicators, MayBeClosedWhileAnotherThreadAllocates) {
   });
 }
 
+// Its destructor must need nothing of the communicator that it was made with.
 TEST_P(Communicators, SharedBuffersOutliveThem) {
   std::vector<SharedBuffer<float>> kept;
   std::mutex mutex;

@@ -157,7 +157,10 @@ TEST_F(EngineTest, SaysOnceThatItHasNoThreadAndMovesWhereSomebodyWaits) {
     const Engine::Lock lock(engine);
     engine.start(task);
   }
-  for (int call = 0; call < 3; ++call) engine.wake_progress_thread();
+  for (int call = 0; call < 3; ++call) {
+    engine.wake_progress_thread();
+    std::this_thread::sleep_for(std::chrono::milliseconds(110));  // until it is tried again
+  }
   EXPECT_EQ(log.lines().size(), 1u);
   EXPECT_TRUE(engine.wait(task, kNever));
 }

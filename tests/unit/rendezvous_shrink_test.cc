@@ -237,7 +237,7 @@ TEST_F(Survivors, AllFailWhereOneCannotFormTheCommunicator) {
     EXPECT_EQ(word.message.why.code(), ErrorCode::kOutOfResources);
     EXPECT_EQ(word.message.why.rank(), 1);
     EXPECT_EQ(word.message.why.message(),
-              "a rank cannot make the communicator of the survivors, in which no memory");
+              "rank 1 of the job cannot make the communicator of the survivors: no memory");
   }
   // They may ask again.
   for (const Rank rank : {0, 1, 3}) ASSERT_TRUE(ask(rank));

@@ -217,7 +217,7 @@ WorkPointer UnisonoBackend::give(Started&& started) {
   return std::move(started.work);
 }
 
-// None of several begins before all are known to be right.
+// None of several begins before the types, sizes and operators of all are known to be right.
 WorkPointer UnisonoBackend::start_and_give(Started& started, at::ArrayRef<unisono_call> calls) {
   for (const unisono_call& call : calls) start(started, call);
   return give(std::move(started));
