@@ -354,7 +354,8 @@ void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
       record_.on_absent(dialled_);
       return seek(now);
     case DialOutcome::kLeft:
-      if (suspects_) {
+      // From another host the end of the arbiter's connection is no proof of its own.
+      if (suspects_ || !same_host(member(holder_), member(self_))) {
         record_.on_departed_elsewhere(dialled_);
       } else {
         record_.on_departed(dialled_);

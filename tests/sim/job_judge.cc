@@ -344,7 +344,7 @@ void JobJudge::judge_survivors() {
 }
 
 // Whose control connection was reset the others take for dead, and go on without it. So it does not
-// go on, unless all others have gone by then, but the arbiter's, of which it has the word of a
+// go on, also once they have gone; unless only the arbiter's has, of which it has the word of a
 // kernel.
 void JobJudge::judge_reset() {
   if (facts_.isolates) return;
@@ -354,17 +354,14 @@ void JobJudge::judge_reset() {
   }
   std::map<std::uint32_t, std::uint32_t> ways;
   for (const Seat& each : seats_) {
-    if (each.is_missed) continue;
+    if (each.is_missed || each.rank->rank() == holder) continue;
     for (const SimulatedRank::Shrunk& shrunk : each.rank->shrunk()) ways[shrunk.from] = shrunk.to;
   }
   for (const Seat& each : seats_) {
     if (!each.is_judged() || !is_reset(each.rank->rank(), kNever)) continue;
     for (const SimulatedRank::Shrunk& shrunk : each.rank->shrunk()) {
       const auto way = ways.find(shrunk.from);
-      const bool is_last = std::all_of(seats_.begin(), seats_.end(), [&](const Seat& other) {
-        return &other == &each || other.rank->rank() == holder || other.is_gone_by(shrunk.when);
-      });
-      if (!is_last && way != ways.end() && way->second != shrunk.to) {
+      if (way != ways.end() && way->second != shrunk.to) {
         accuse("a rank whose connection was reset goes on apart: " + each.rank->whereabouts());
       }
     }
