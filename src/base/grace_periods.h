@@ -27,7 +27,7 @@ inline constexpr std::chrono::milliseconds kOwnRank{1000};
 /// two cores, it takes a while.
 inline constexpr std::chrono::seconds kStandbyAnswer{2};
 static_assert(kOwnRank < kStandbyAnswer, "a standby is taken for dead before it has answered");
-/// Once it has taken over, ranks that do not come to it have failed.
+/// Once it has taken over, ranks that do not come to it have failed; half of a longer silence.
 inline constexpr std::chrono::seconds kSuccession{3};
 
 }  // namespace unisono::grace

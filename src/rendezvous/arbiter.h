@@ -184,6 +184,8 @@ class ArbiterClient {
   bool is_last() const;
   /// It is, and others may go on without this rank: kPartitioned; else ok.
   Status partition() const;
+  /// RendezvousPoint::silence.
+  std::chrono::milliseconds silence() const;
 
   /// This rank leaves; its connection closing is no failure from now on. Idempotent. On rank 0 the
   /// arbiter goes on for as long as other ranks of the job remain connected and the process lives.

@@ -144,6 +144,9 @@ std::vector<rendezvous::ShrinkMessage> ArbiterClient::take_shrink_words() {
 
 bool ArbiterClient::is_lost() const { return connection_ != nullptr && connection_->is_lost(); }
 bool ArbiterClient::is_last() const { return is_lost() && connection_->is_last(); }
+std::chrono::milliseconds ArbiterClient::silence() const {
+  return connection_ ? connection_->silence() : std::chrono::milliseconds(0);
+}
 Status ArbiterClient::partition() const { return is_lost() ? connection_->partition() : Status(); }
 
 void ArbiterClient::leave() {

@@ -4,6 +4,7 @@
 // Thread rule: that of the implementation.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -36,6 +37,8 @@ class ArbiterConnection {
   virtual bool is_last() const = 0;
   /// Once it is lost: ControlSession::partition().
   virtual Status partition() const = 0;
+  /// As RendezvousPoint::silence.
+  virtual std::chrono::milliseconds silence() const = 0;
 
   /// A whole message to the arbiter; dropped where there is none.
   virtual void report(std::string bytes) = 0;

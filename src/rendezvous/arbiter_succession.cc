@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "base/grace_periods.h"
 #include "base/log.h"
 #include "rendezvous/peer_information.h"
 #include "rendezvous/probe_port.h"
@@ -139,7 +138,7 @@ void ServingArbiter::judge_missing(const std::vector<Rank>& missing, TimePoint n
   for (const Rank rank : missing) {
     decider_.condemn(rank, fmt::format("died, is stopped or cannot be reached: it did not come "
                                        "within {} to rank {}, which holds the arbiter now",
-                                       duration_text(grace::kSuccession), options_.self));
+                                       duration_text(succession_->come_within()), options_.self));
   }
 }
 
@@ -153,11 +152,19 @@ std::set<Rank> ServingArbiter::not_here(const std::vector<Rank>& ranks) const {
   return elsewhere;
 }
 
-bool ServingArbiter::may_have_another_arbiter(TimePoint now) const {
-  const auto may_hold = [&](Rank rank) {
-    return rank != options_.self && !has_ended(rank) && !hears(rank, now);
-  };
-  return may_hold(0) || std::any_of(standbys_.begin(), standbys_.end(), may_hold);
+std::vector<Rank> ServingArbiter::other_holders() const {
+  std::vector<Rank> holders = standbys_;
+  holders.push_back(0);
+  std::erase(holders, options_.self);
+  return holders;
+}
+
+bool ServingArbiter::is_minority(const Parts& parts, TimePoint now) const {
+  const std::vector<Rank> holders = other_holders();
+  return !may_go_on(parts) && std::any_of(holders.begin(), holders.end(), [&](Rank rank) {
+    const bool is_with_this = is_heard(rank, now) && !unanswered_.contains(rank);
+    return !has_ended(rank) && !is_with_this;
+  });
 }
 
 // The others may have an arbiter, and go on. Where the network comes back just now, their

@@ -52,6 +52,7 @@ class ControlConnection final : public ArbiterConnection,
     const std::lock_guard lock(mutex_);
     return session_.partition();
   }
+  std::chrono::milliseconds silence() const override { return session_.silence(); }
   void report(std::string bytes) override;
   void report_lasting(std::string bytes) override;
   void report_broken_link(Rank peer, const Status& cause) override;

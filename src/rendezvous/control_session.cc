@@ -75,6 +75,13 @@ void ControlSession::withdraw_timeout(const WaitMessage& wait) {
 }
 
 void ControlSession::say_shrink(const ShrinkMessage& message) {
+  if (message.step == ShrinkStep::kAsk) {
+    if (auto refusal = shrinks_.refusal_of(message)) {
+      news_.shrink_words.push_back(std::move(*refusal));
+      has_news_ = true;
+      return;
+    }
+  }
   shrinks_.on_said(message);
   report(encode_shrink(message, size()));
 }
@@ -200,6 +207,10 @@ bool ControlSession::take(const Message& message, TimePoint now) {
     case MessageType::kShrink: {
       auto word = decode_shrink(message.body, size());
       if (!word || news_.shrink_words.size() == kShrinkWordsMax) return false;
+      if (word->step == ShrinkStep::kLeftOut) {
+        if (!is_leaving_) report(encode_shrink(shrinks_.answer_to(*word), size()));
+        return true;
+      }
       shrinks_.on_word(*word);
       news_.shrink_words.push_back(std::move(*word));
       return has_news_ = true;
@@ -354,7 +365,8 @@ void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
       record_.on_absent(dialled_);
       return seek(now);
     case DialOutcome::kLeft:
-      if (suspects_) {
+      // From another host the end of the arbiter's connection is no proof of its own.
+      if (suspects_ || !same_host(member(holder_), member(self_))) {
         record_.on_departed_elsewhere(dialled_);
       } else {
         record_.on_departed(dialled_);

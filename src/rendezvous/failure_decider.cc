@@ -257,7 +257,7 @@ void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& mess
   const TimePoint earliest = now + link_grace_;
   const bool awaits = awaits_word && !is_nonsense(message.code);
   BrokenLink reported{.earliest = earliest,
-                      .due = awaits ? now + kLinkWordTime : earliest,
+                      .due = awaits ? kNever : earliest,
                       .reporter = reporter,
                       .peer = peer,
                       .reason = message.reason,

@@ -38,9 +38,9 @@ constexpr Duration unacknowledged_max(std::chrono::milliseconds silence) {
   if (limit == Duration::zero()) return limit;
   return limit - link_grace_time(silence) - limit / 50;
 }
-/// How long it may wait for a word of its other end, which is asked for one, and whose word is late
-/// where the network was down; and then, in that grace, for what was said behind it.
-inline constexpr Duration kLinkWordTime = std::chrono::seconds(1);
+/// It waits for a word of its other end, which is asked for one, and whose word is late where the
+/// network was down, until that one is silent; and after the word, within that grace, for what was
+/// said behind it.
 constexpr Duration after_word_time(std::chrono::milliseconds silence) {
   return link_grace_time(silence) * 2 / 3;
 }

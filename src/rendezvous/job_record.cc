@@ -53,7 +53,9 @@ bool JobRecord::is_on_own_host(Rank rank) const {
                    members_[static_cast<std::size_t>(self_)]);
 }
 
+// Whom the others have named they may have gone on without, and left since.
 bool JobRecord::is_last() const {
+  if (dead_.count(self_) > 0) return false;
   for (Rank rank = 0; rank < size(); ++rank) {
     if (rank == self_ || has_ended(rank)) continue;
     const bool is_dead = dead_.count(rank) > 0 || absent_.count(rank) > 0;

@@ -24,8 +24,8 @@ class JobRecord {
   void on_decision(const FailureDecision& decision);
   void on_dead(Rank rank) { dead_.insert(rank); }
   void on_departed(Rank rank) { left_.insert(rank); }
-  /// It said so while this rank looked for another arbiter than a silent one: it may have gone on
-  /// with the other part of a partition before.
+  /// It said so while this rank looked for another arbiter than one that may live: it may have gone
+  /// on there, without this rank, before.
   void on_departed_elsewhere(Rank rank) { left_elsewhere_.insert(rank); }
   /// By the word of a kernel, or of its host where it is stopped.
   void on_ended(Rank rank) { ended_.insert(rank); }
@@ -48,7 +48,8 @@ class JobRecord {
   std::deque<Rank> standbys_to_tell(Rank holder) const;
   /// This rank is one.
   bool is_standby() const;
-  /// For certain nobody but this rank is left: the others have left, ended, or died on this host.
+  /// For certain nobody but this rank is left, and went on: the others have left, ended, or died on
+  /// this host, and have not named it.
   bool is_last() const;
   /// This rank alone, and those of other hosts that may live behind a broken link.
   Parts parts() const;

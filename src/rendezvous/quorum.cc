@@ -35,13 +35,13 @@ Status partitioned(Rank rank, const Parts& parts) {
 }
 
 Parts parts_of(const std::set<Rank>& members, const std::set<Rank>& survivors,
-               const Evidence& evidence, TimePoint now) {
+               const std::function<bool(Rank)>& is_here, const Evidence& evidence) {
   std::set<HostKey> hosts;
   for (const Rank rank : survivors) hosts.insert(evidence.host_of(rank));
   Parts parts;
   std::set<Rank> beside;
   for (const Rank rank : members) {
-    if (survivors.contains(rank) || evidence.hears(rank, now)) {
+    if (survivors.contains(rank) || is_here(rank)) {
       parts.here.insert(rank);
     } else if (!evidence.has_ended(rank)) {
       (hosts.contains(evidence.host_of(rank)) ? beside : parts.elsewhere).insert(rank);

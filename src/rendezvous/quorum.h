@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <set>
+#include <vector>
 
 #include "base/clock.h"
 #include "rendezvous/peer_information.h"
@@ -27,18 +29,21 @@ class Evidence {
   virtual ~Evidence() = default;
   /// The kernel has ended its connections, or it said goodbye.
   virtual bool has_ended(Rank rank) const = 0;
-  virtual bool hears(Rank rank, TimePoint now) const = 0;
+  /// It may still say that it knows who goes on: it is connected, and neither silent nor deaf.
+  virtual bool may_answer(Rank rank) const = 0;
+  /// It may be on its way to this arbiter, which has taken over from another one.
+  virtual bool is_awaited(Rank rank) const = 0;
   /// Between processes of a host there is no partition: one that is not heard is stopped.
   virtual HostKey host_of(Rank rank) const = 0;
-  /// Some rank that is not heard may hold an arbiter: without one nobody goes on.
-  virtual bool may_have_another_arbiter(TimePoint now) const = 0;
+  /// Beside the arbiter's own rank those that may hold one: without one nobody goes on.
+  virtual std::vector<Rank> other_holders() const = 0;
 };
 
 /// Of the members of a communicator, where `survivors` are about to go on. These count here, also
 /// who does not hear the arbiter: none of them goes on before all have said that they know with
-/// whom. Those that have ended do not count, nor, unless others are not heard either, those that
-/// are stopped beside a survivor.
+/// whom. So do others that are `here`. Those that have ended do not count, nor, unless others are
+/// not heard either, those that are stopped beside a survivor.
 Parts parts_of(const std::set<Rank>& members, const std::set<Rank>& survivors,
-               const Evidence& evidence, TimePoint now);
+               const std::function<bool(Rank)>& is_here, const Evidence& evidence);
 
 }  // namespace unisono::rendezvous

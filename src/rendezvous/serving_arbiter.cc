@@ -58,9 +58,9 @@ ServingArbiter::ServingArbiter(std::vector<Member> members, const Options& optio
       phase_(options.is_standbys ? Phase::kStandingBy : Phase::kServing),
       standbys_(choose_standbys(members)),
       decider_(std::move(members), options.silence),
-      shrinks_(size_, holder_number(standbys_, options.self), this),
+      shrinks_(size_, holder_number(standbys_, options.self), this, options.silence),
       silence_(options.silence, now) {
-  if (options.is_standbys) succession_.emplace(options.self, size_);
+  if (options.is_standbys) succession_.emplace(options.self, size_, options.silence);
 }
 
 bool ServingArbiter::is_standby(Rank rank) const {

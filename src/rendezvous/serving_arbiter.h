@@ -112,14 +112,18 @@ class ServingArbiter final : private Evidence {
     const bool may_others_live = ended_.size() + 1 < static_cast<std::size_t>(size_);
     return ended_.contains(rank) && !(own_word_.contains(rank) && may_others_live);
   }
-  bool hears(Rank rank, TimePoint now) const override {
-    return is_heard(rank, now) && !unanswered_.contains(rank);
+  bool may_answer(Rank rank) const override {
+    const bool is_silent = !silence_.is_off() && !silence_.listens_for(rank);
+    return connections_.contains(rank) && !is_silent && !deaf_.contains(rank);
   }
   bool is_heard(Rank rank, TimePoint now) const {
     return connections_.contains(rank) && silence_.hears(rank, now) && !deaf_.contains(rank);
   }
+  bool is_awaited(Rank rank) const override {
+    return succession_ && succession_->next_due() != kNever && !succession_->has_come(rank);
+  }
   HostKey host_of(Rank rank) const override { return host_key(decider_.member(rank)); }
-  bool may_have_another_arbiter(TimePoint now) const override;
+  std::vector<Rank> other_holders() const override;
 
   const Member& self() const { return decider_.member(options_.self); }
   /// Ok, or what the rank did wrong.
@@ -155,9 +159,7 @@ class ServingArbiter final : private Evidence {
   std::string answer_without_own_rank(TimePoint now) const;
   void judge_missing(const std::vector<Rank>& missing, TimePoint now);
   /// True where this part is the smaller one, and another arbiter may serve the others.
-  bool is_minority(const Parts& parts, TimePoint now) const {
-    return !may_go_on(parts) && may_have_another_arbiter(now);
-  }
+  bool is_minority(const Parts& parts, TimePoint now) const;
   void end_minority(const Parts& parts, TimePoint now);
   std::set<Rank> not_here(const std::vector<Rank>& ranks) const;
   void look_after_silence(TimePoint now);

@@ -15,11 +15,18 @@ constexpr std::size_t kAgreementsMax = 1024;
 // While somebody is waited for, so that it shows when this side was not run.
 constexpr Duration kLooksEvery = std::chrono::milliseconds(500);
 
+constexpr const char* kLeftBehind = "had not gone on when the others did";
+
 std::set<Rank> to_set(const std::vector<Rank>& ranks) { return {ranks.begin(), ranks.end()}; }
 
 // `why` names ranks of the job, and is for the members of this communicator.
 Status in_ranks_of_job(const Status& why, std::uint32_t communicator) {
   return {why.code(), with_ranks_of_job(why.message(), communicator), why.rank()};
+}
+
+// It may hold an arbiter, and is asked for that.
+Status is_no_member(Rank rank) {
+  return {ErrorCode::kRankLeft, fmt::format("rank {} is no member", rank), rank};
 }
 
 bool ends_membership(ErrorCode code) {
@@ -29,8 +36,9 @@ bool ends_membership(ErrorCode code) {
 
 }  // namespace
 
-ShrinkAgreements::ShrinkAgreements(int world_size, int holder, const Evidence* evidence)
-    : world_size_(world_size), evidence_(evidence) {
+ShrinkAgreements::ShrinkAgreements(int world_size, int holder, const Evidence* evidence,
+                                   std::chrono::milliseconds silence)
+    : world_size_(world_size), evidence_(evidence), silence_(silence) {
   const std::uint32_t numbers = communicator_numbers(world_size) / kHoldersMax;
   next_number_ = static_cast<std::uint32_t>(holder) * numbers + 1;
   last_number_ = next_number_ + numbers - 1;
@@ -46,10 +54,11 @@ Status ShrinkAgreements::on_message(Rank rank, ShrinkMessage message, TimePoint 
     return {};
   }
   if (message.step == ShrinkStep::kFinished) {
-    on_finished(message);
+    on_finished(rank, message);
     return {};
   }
-  if (message.step != ShrinkStep::kReady && message.step != ShrinkStep::kCannot) {
+  if (message.step != ShrinkStep::kReady && message.step != ShrinkStep::kKnows &&
+      message.step != ShrinkStep::kCannot) {
     return {ErrorCode::kProtocol, "a word on shrinking that only an arbiter says"};
   }
   const auto found = agreements_.find(message.communicator);
@@ -58,6 +67,10 @@ Status ShrinkAgreements::on_message(Rank rank, ShrinkMessage message, TimePoint 
     return {};
   }
   Agreement& agreement = found->second;
+  if (message.step == ShrinkStep::kKnows) {
+    agreement.informed.insert(rank);
+    return {};
+  }
   if (agreement.survivors.count(rank) == 0) {
     return {ErrorCode::kProtocol, "a word on a communicator of survivors that it is not in"};
   }
@@ -102,9 +115,12 @@ Status ShrinkAgreements::on_ask(Rank rank, const ShrinkMessage& message, TimePoi
     return {ErrorCode::kProtocol, "a wish to shrink that differs from what was said before"};
   }
   if (exclusion(*agreement, rank) != nullptr) {
-    refuse_excluded(message.communicator, *agreement, rank);
+    refuse(message.communicator, {rank}, without(message.communicator, *agreement, rank));
   } else if (message.id != 0 && message.id == agreement->finished) {
-    say_done(rank, message.communicator, message.id);
+    say_finished(message.communicator, agreement, rank);
+  } else if (agreement->finished != 0 && !agreement->finishers.contains(rank)) {
+    agreement->asked.insert(rank);
+    leave_out(message.communicator, agreement, {rank}, kLeftBehind);
   } else if (agreement->survivors.count(rank) > 0) {
     // It has lost the attempt that the others are in.
     const std::set<Rank> candidates = agreement->survivors;
@@ -120,16 +136,27 @@ Status ShrinkAgreements::on_ask(Rank rank, const ShrinkMessage& message, TimePoi
   return {};
 }
 
-// All had made it, or nobody would use it. Who has not heard of that asks this arbiter.
-void ShrinkAgreements::on_finished(const ShrinkMessage& message) {
+// All had made it, or nobody would use it. Who has made it and not heard that asks this arbiter;
+// the others have been left out, whether they have heard that or not.
+void ShrinkAgreements::on_finished(Rank rank, const ShrinkMessage& message) {
   Agreement* const agreement = find_or_make(message.communicator);
   if (agreement == nullptr) return;
   agreement->finished = message.id;
-  std::erase_if(agreement->asked, [&](Rank rank) {
-    if (agreement->made[rank] != message.id) return false;
-    say_done(rank, message.communicator, message.id);
+  agreement->finishers.insert(rank);
+  std::erase_if(agreement->asked, [&](Rank each) {
+    if (agreement->made[each] != message.id) return false;
+    say_finished(message.communicator, agreement, each);
     return true;
   });
+  std::set<Rank> behind = agreement->asked;
+  behind.insert(agreement->survivors.begin(), agreement->survivors.end());
+  for (const Rank each : agreement->finishers) behind.erase(each);
+  leave_out(message.communicator, agreement, behind, kLeftBehind);
+}
+
+void ShrinkAgreements::say_finished(std::uint32_t communicator, Agreement* agreement, Rank rank) {
+  say_done(rank, communicator, agreement->finished);
+  agreement->finishers.insert(rank);
 }
 
 void ShrinkAgreements::on_leave(Rank rank, const ShrinkMessage& message) {
@@ -181,7 +208,7 @@ const Status* ShrinkAgreements::exclusion(const Agreement& agreement, Rank rank)
 void ShrinkAgreements::exclude(std::uint32_t communicator, Agreement* agreement, Rank rank) {
   const bool has_asked = agreement->asked.erase(rank) > 0;
   if (has_asked || agreement->survivors.count(rank) > 0) {
-    refuse_excluded(communicator, *agreement, rank);
+    refuse(communicator, {rank}, without(communicator, *agreement, rank));
   }
 }
 
@@ -256,8 +283,7 @@ void ShrinkAgreements::advance(std::uint32_t communicator, Agreement* agreement,
   if (agreement->id == 0) return gather(communicator, agreement, now);
   // Who is lost at last has been told so, and the others do without.
   if (agreement->ready == agreement->survivors && !has_lost_one(*agreement)) {
-    for (const Rank rank : agreement->survivors) say_done(rank, communicator, agreement->id);
-    return end(agreement);
+    return conclude(communicator, agreement, now);
   }
   std::set<Rank> late;
   std::set_difference(agreement->survivors.begin(), agreement->survivors.end(),
@@ -292,6 +318,11 @@ void ShrinkAgreements::gather(std::uint32_t communicator, Agreement* agreement, 
     return agreement->suspected.count(rank) > 0;
   });
   if (all_suspected) agreement->due = std::min(agreement->due, now + kSuspectTime);
+  const bool is_one_on_its_way = std::any_of(missing.begin(), missing.end(), [&](Rank rank) {
+    return evidence_ != nullptr && evidence_->is_awaited(rank);
+  });
+  // However little patience the others have: it comes soon, or is missed.
+  if (is_one_on_its_way) agreement->due = std::max(agreement->due, now + kLooksEvery);
   if (!missing.empty() && now < agreement->due) return;
   leave_out(communicator, agreement, missing, "had not asked to go on when the others did");
   const std::set<Rank> candidates = agreement->asked;
@@ -315,7 +346,9 @@ void ShrinkAgreements::form(std::uint32_t communicator, Agreement* agreement,
     if (exclusion(*agreement, rank) == nullptr) agreement->survivors.insert(rank);
   }
   if (agreement->survivors.empty()) return;
-  if (refuses_minority(communicator, *agreement, now)) return end(agreement);
+  if (const IsHere is_here = knowing_soon(*agreement); !may_go_on(*agreement, is_here)) {
+    return refuse_minority(communicator, agreement, is_here);
+  }
   const bool has_number = next_number_ <= last_number_;
   agreement->id = has_number ? communicator_id(next_number_++, world_size_, world_size_) : 0;
   if (agreement->id == 0) {
@@ -325,22 +358,75 @@ void ShrinkAgreements::form(std::uint32_t communicator, Agreement* agreement,
             "anew"});
     return end(agreement);
   }
-  agreement->due = now + agreement->patience + kSuspectTime;
+  agreement->due = now + agreement->patience + silence_ + kSuspectTime;
   const std::vector<Rank> members(agreement->survivors.begin(), agreement->survivors.end());
   for (const Rank rank : members) {
     said_.push_back({rank, {ShrinkStep::kForm, communicator, agreement->id, {}, members, {}}});
   }
+  if (may_go_on(*agreement, knowing(*agreement))) return;
+  std::set<Rank> all = agreement->members;
+  for (const Rank rank : evidence_->other_holders()) all.insert(rank);
+  inform(communicator, *agreement, all);
 }
 
-bool ShrinkAgreements::refuses_minority(std::uint32_t communicator, const Agreement& agreement,
-                                        TimePoint now) {
-  if (evidence_ == nullptr) return false;
+// Whoever is not connected does not hear it.
+void ShrinkAgreements::inform(std::uint32_t communicator, const Agreement& agreement,
+                              const std::set<Rank>& ranks) {
+  const IsHere knows = knowing(agreement);
+  for (const Rank rank : ranks) {
+    if (knows(rank)) continue;
+    const bool is_excluded = exclusion(agreement, rank) != nullptr;
+    const Status why = is_excluded ? without(communicator, agreement, rank) : is_no_member(rank);
+    said_.push_back({rank, {ShrinkStep::kLeftOut, communicator, agreement.id, {}, {}, why}});
+  }
+}
+
+// Beyond a partition nobody has said that it knows, however long the silence is by which that
+// shows.
+void ShrinkAgreements::conclude(std::uint32_t communicator, Agreement* agreement, TimePoint now) {
+  if (may_go_on(*agreement, knowing(*agreement))) {
+    for (const Rank rank : agreement->survivors) say_done(rank, communicator, agreement->id);
+    inform(communicator, *agreement, agreement->members);
+    agreement->finished = agreement->id;
+    agreement->finishers = agreement->survivors;
+    return end(agreement);
+  }
+  if (now < agreement->due && may_go_on(*agreement, knowing_soon(*agreement))) return;
+  refuse_minority(communicator, agreement, knowing(*agreement));
+}
+
+ShrinkAgreements::IsHere ShrinkAgreements::knowing(const Agreement& agreement) {
+  return [&agreement](Rank rank) {
+    return agreement.survivors.contains(rank) || agreement.informed.contains(rank);
+  };
+}
+
+ShrinkAgreements::IsHere ShrinkAgreements::knowing_soon(const Agreement& agreement) const {
+  return [this, knows = knowing(agreement)](Rank rank) {
+    return knows(rank) || (evidence_ != nullptr && evidence_->may_answer(rank));
+  };
+}
+
+Parts ShrinkAgreements::parts(const Agreement& agreement, const IsHere& is_here) const {
   std::set<Rank> members = agreement.members;
   for (const Rank rank : agreement.left) members.erase(rank);
-  const Parts parts = parts_of(members, agreement.survivors, *evidence_, now);
-  if (may_go_on(parts) || !evidence_->may_have_another_arbiter(now)) return false;
-  for (const Rank rank : agreement.survivors) refuse_parted(communicator, rank, parts);
-  return true;
+  return parts_of(members, agreement.survivors, is_here, *evidence_);
+}
+
+bool ShrinkAgreements::may_go_on(const Agreement& agreement, const IsHere& is_here) const {
+  if (evidence_ == nullptr || rendezvous::may_go_on(parts(agreement, is_here))) return true;
+  const std::vector<Rank> holders = evidence_->other_holders();
+  return std::all_of(holders.begin(), holders.end(),
+                     [&](Rank rank) { return is_here(rank) || evidence_->has_ended(rank); });
+}
+
+void ShrinkAgreements::refuse_minority(std::uint32_t communicator, Agreement* agreement,
+                                       const IsHere& is_here) {
+  const Parts told = parts(*agreement, is_here);
+  for (const Rank rank : agreement->survivors) {
+    refuse_parted(communicator, rank, told);
+  }
+  end(agreement);
 }
 
 bool ShrinkAgreements::is_attempt(std::uint32_t communicator) const {
@@ -358,13 +444,13 @@ void ShrinkAgreements::refuse(std::uint32_t communicator, const std::set<Rank>& 
   }
 }
 
-// The job's word on a rank counts ranks of the job; any other is its communicator's.
-void ShrinkAgreements::refuse_excluded(std::uint32_t communicator, const Agreement& agreement,
-                                       Rank rank) {
+// What `rank`, which is excluded, hears. The job's word on a rank counts ranks of the job; any
+// other is its communicator's.
+Status ShrinkAgreements::without(std::uint32_t communicator, const Agreement& agreement,
+                                 Rank rank) const {
   const Status& known = *exclusion(agreement, rank);
   const Status why = gone_.contains(rank) ? in_ranks_of_job(known, communicator) : known;
-  refuse(communicator, {rank},
-         {why.code(), "the others go on without this rank: " + why.message(), why.rank()});
+  return {why.code(), "the others go on without this rank: " + why.message(), why.rank()};
 }
 
 void ShrinkAgreements::refuse_parted(std::uint32_t communicator, Rank rank, const Parts& parts) {
@@ -378,6 +464,7 @@ void ShrinkAgreements::end(Agreement* agreement) {
   agreement->made.clear();
   agreement->survivors.clear();
   agreement->ready.clear();
+  agreement->informed.clear();
 }
 
 }  // namespace unisono::rendezvous

@@ -1,13 +1,17 @@
 // Has the survivors of communicators that failed agree on who goes on. Every survivor asks; once
 // all have asked that can, they are told to make a communicator of those, and once all have made it
 // they may use it. Where one is lost meanwhile the others begin anew without it: all survivors use
-// the same communicator, or none does. No sockets, no clock of its own; the arbiter's loop owns it.
+// the same communicator, or none does. Where they are no quorum themselves (quorum.h), they use it
+// once as many others as lack have said that they know who goes on without them, which nobody
+// beyond a partition can: no time is too short for that. No sockets, no clock of its own; the
+// arbiter's loop owns it.
 //
 // After the agreement of ULFM's MPI_Comm_shrink (Bland et al., "Post-failure recovery of MPI
 // communication capability", IJHPCA 27(3), 2013), with one coordinator.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -23,8 +27,9 @@
 
 namespace unisono::rendezvous {
 
-/// A rank that a passed deadline has named may come so long after the others, and so long beyond
-/// the others' patience may it take to make their communicator.
+/// A rank that a passed deadline has named may come so long after the others. So long beyond the
+/// others' patience, and beyond the silence by which it shows who is lost meanwhile, may it take to
+/// make their communicator.
 inline constexpr std::chrono::milliseconds kSuspectTime{3000};
 
 /// Rank 0 and the standbys.
@@ -40,7 +45,9 @@ class ShrinkAgreements {
   /// `holder`: who holds the arbiter, 0 for rank 0, else its place among the standbys and one: each
   /// names communicators by numbers of its own. `evidence` outlives it; none: no rank can live
   /// where it is not heard.
-  explicit ShrinkAgreements(int world_size, int holder = 0, const Evidence* evidence = nullptr);
+  /// `silence`: as RendezvousPoint::silence.
+  explicit ShrinkAgreements(int world_size, int holder = 0, const Evidence* evidence = nullptr,
+                            std::chrono::milliseconds silence = {});
 
   /// What `rank` said. An error: what no correct rank says.
   Status on_message(Rank rank, ShrinkMessage message, TimePoint now);
@@ -64,6 +71,7 @@ class ShrinkAgreements {
   TimePoint next_due() const;
 
  private:
+  using IsHere = std::function<bool(Rank)>;
   // Of one communicator.
   struct Agreement {
     std::set<Rank> members;  // empty: nobody has asked yet
@@ -72,13 +80,15 @@ class ShrinkAgreements {
     std::set<Rank> suspected;
     std::set<Rank> asked;
     std::map<Rank, std::uint32_t> made;  // of these, what they had made by another arbiter's word
-    std::uint32_t finished = 0;          // what others use by that word
+    std::uint32_t finished = 0;          // what they use last, by that word or by this arbiter's
+    std::set<Rank> finishers;            // those that do
     Duration patience{};                 // the least of those that have asked
     TimePoint due = kNever;  // who has not asked, or made the communicator, by then is left out
     Duration extra = 2 * kSuspectTime;  // what is left of the time for own stops
     std::uint32_t id = 0;               // of the communicator that is being made; 0: none
     std::set<Rank> survivors;           // its members
     std::set<Rank> ready;               // of these
+    std::set<Rank> informed;            // others, which have said that they know who goes on
 
     bool is_idle() const { return asked.empty() && id == 0; }
   };
@@ -86,7 +96,8 @@ class ShrinkAgreements {
   Agreement* find_or_make(std::uint32_t communicator);
   Status on_ask(Rank rank, const ShrinkMessage& message, TimePoint now);
   void on_leave(Rank rank, const ShrinkMessage& message);
-  void on_finished(const ShrinkMessage& message);
+  void on_finished(Rank rank, const ShrinkMessage& message);
+  void say_finished(std::uint32_t communicator, Agreement* agreement, Rank rank);
   const Status* exclusion(const Agreement& agreement, Rank rank) const;
   void exclude(std::uint32_t communicator, Agreement* agreement, Rank rank);
   void leave_out(std::uint32_t communicator, Agreement* agreement, const std::set<Rank>& late,
@@ -96,21 +107,32 @@ class ShrinkAgreements {
   bool has_lost_one(const Agreement& agreement) const;
   void advance(std::uint32_t communicator, Agreement* agreement, TimePoint now);
   void gather(std::uint32_t communicator, Agreement* agreement, TimePoint now);
-  /// Those that go on are too few to know that others do not.
-  bool refuses_minority(std::uint32_t communicator, const Agreement& agreement, TimePoint now);
+  /// All survivors have made their communicator.
+  void conclude(std::uint32_t communicator, Agreement* agreement, TimePoint now);
+  /// Who has said that it knows who goes on, or is about to with the other survivors; ...
+  static IsHere knowing(const Agreement& agreement);
+  /// ... and who may yet.
+  IsHere knowing_soon(const Agreement& agreement) const;
+  Parts parts(const Agreement& agreement, const IsHere& is_here) const;
+  /// Those that are here are enough to know that no others go on.
+  bool may_go_on(const Agreement& agreement, const IsHere& is_here) const;
+  /// Of `ranks` those that do not know yet that they are left out.
+  void inform(std::uint32_t communicator, const Agreement& agreement, const std::set<Rank>& ranks);
+  void refuse_minority(std::uint32_t communicator, Agreement* agreement, const IsHere& is_here);
   void form(std::uint32_t communicator, Agreement* agreement, const std::set<Rank>& candidates,
             TimePoint now);
   /// Arbiters have named it, as an attempt.
   bool is_attempt(std::uint32_t communicator) const;
   void say_done(Rank rank, std::uint32_t communicator, std::uint32_t id);
   void refuse(std::uint32_t communicator, const std::set<Rank>& ranks, const Status& why);
-  void refuse_excluded(std::uint32_t communicator, const Agreement& agreement, Rank rank);
+  Status without(std::uint32_t communicator, const Agreement& agreement, Rank rank) const;
   void refuse_parted(std::uint32_t communicator, Rank rank, const Parts& parts);
   static void end(Agreement* agreement);
   bool is_pending() const;
 
   const int world_size_;
   const Evidence* const evidence_;
+  const std::chrono::milliseconds silence_;
   std::uint32_t next_number_, last_number_;
   std::optional<Parts> parted_;  // close()
   std::map<Rank, Status> gone_;

@@ -1,8 +1,21 @@
 #include "rendezvous/shrink_memory.h"
 
+#include <algorithm>
+
 #include "base/keep_latest.h"
 
 namespace unisono::rendezvous {
+namespace {
+
+// The latest; null where there is none.
+const ShrinkMessage* find(const std::deque<ShrinkMessage>& words, std::uint32_t communicator) {
+  const auto found = std::find_if(
+      words.rbegin(), words.rend(),
+      [communicator](const ShrinkMessage& word) { return word.communicator == communicator; });
+  return found == words.rend() ? nullptr : &*found;
+}
+
+}  // namespace
 
 void ShrinkMemory::on_said(const ShrinkMessage& message) {
   if (message.step == ShrinkStep::kLeaves) {
@@ -28,6 +41,19 @@ void ShrinkMemory::on_word(const ShrinkMessage& word) {
   ShrinkMessage finished = word;
   finished.step = ShrinkStep::kFinished;
   keep_latest(finished, kRememberedMax, &finished_);
+}
+
+ShrinkMessage ShrinkMemory::answer_to(const ShrinkMessage& left_out) {
+  if (const ShrinkMessage* const known = find(finished_, left_out.communicator)) return *known;
+  ShrinkMessage refusal = left_out;
+  refusal.step = ShrinkStep::kRefused;
+  keep_latest(refusal, kRememberedMax, &left_out_);
+  return {ShrinkStep::kKnows, left_out.communicator, left_out.id, {}, {}, {}};
+}
+
+std::optional<ShrinkMessage> ShrinkMemory::refusal_of(const ShrinkMessage& ask) const {
+  const ShrinkMessage* const known = find(left_out_, ask.communicator);
+  return known == nullptr ? std::nullopt : std::optional(*known);
 }
 
 std::vector<ShrinkMessage> ShrinkMemory::to_repeat() const {

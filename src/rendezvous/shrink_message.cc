@@ -10,7 +10,8 @@ namespace {
 Status malformed_shrink() { return {ErrorCode::kProtocol, "malformed shrink message"}; }
 
 bool says_why(ShrinkStep step) {
-  return step == ShrinkStep::kCannot || step == ShrinkStep::kRefused;
+  return step == ShrinkStep::kLeftOut || step == ShrinkStep::kCannot ||
+         step == ShrinkStep::kRefused;
 }
 
 }  // namespace

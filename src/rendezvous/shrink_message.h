@@ -17,7 +17,9 @@ namespace unisono::rendezvous {
 enum class ShrinkStep : std::uint8_t {
   kAsk = 1,   ///< rank: goes on, with whoever else does
   kForm,      ///< arbiter: make the communicator of these members
+  kLeftOut,   ///< arbiter, to the others: without this rank, and why
   kReady,     ///< rank: has made it
+  kKnows,     ///< rank: knows that it is left out, and does not ask any more
   kCannot,    ///< rank: cannot make it, and why
   kLeaves,    ///< rank: has closed it after its failure, and will not ask
   kFinished,  ///< rank, to another arbiter: the one before has said kDone
@@ -35,7 +37,7 @@ struct ShrinkMessage {
   std::chrono::milliseconds patience{0};
   /// Ascending world ranks: kAsk, kLeaves: all of `communicator`; kForm: those of `id`.
   std::vector<Rank> members;
-  Status why;  ///< kCannot and kRefused; names a world rank
+  Status why;  ///< kLeftOut, kCannot and kRefused; names a world rank
 };
 
 /// A whole message, length included, of a world of `size` ranks.

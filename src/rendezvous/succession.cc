@@ -10,7 +10,7 @@ void Succession::on_come(Rank rank, TimePoint now) {
   const bool had_taken_over = has_taken_over();
   if (came_.empty()) refuses_at_ = now + grace::kOwnRank;
   came_.insert(rank);
-  if (!had_taken_over && has_taken_over()) missing_at_ = now + grace::kSuccession;
+  if (!had_taken_over && has_taken_over()) missing_at_ = now + come_within_;
 }
 
 void Succession::on_refused() {

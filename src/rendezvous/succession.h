@@ -3,17 +3,23 @@
 // no clock of its own; the loop of the standby's arbiter owns it.
 #pragma once
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/grace_periods.h"
 #include "unisono/types.h"
 
 namespace unisono::rendezvous {
 
 class Succession {
  public:
-  Succession(Rank self, int size) : self_(self), size_(size) {}
+  /// `silence`: as RendezvousPoint::silence.
+  Succession(Rank self, int size, std::chrono::milliseconds silence = {})
+      : self_(self),
+        size_(size),
+        come_within_(std::max<Duration>(grace::kSuccession, silence / 2)) {}
 
   void on_come(Rank rank, TimePoint now);
   /// Its connection closed before it had an answer.
@@ -29,6 +35,8 @@ class Succession {
   void on_refused();
   /// Ranks that have not come in time, once.
   std::vector<Rank> take_missing(TimePoint now);
+  /// The time that they have, since they lose an arbiter that is silent at different times.
+  Duration come_within() const { return come_within_; }
   const std::set<Rank>& came() const { return came_; }
   /// When the answers above may change; kNever while nothing is waited for.
   TimePoint next_due() const { return has_taken_over() ? missing_at_ : refuses_at_; }
@@ -36,6 +44,7 @@ class Succession {
  private:
   const Rank self_;
   const int size_;
+  const Duration come_within_;
   std::set<Rank> came_, gone_;
   TimePoint refuses_at_ = kNever;
   TimePoint missing_at_ = kNever;

@@ -10,7 +10,8 @@
 namespace unisono::rendezvous {
 namespace {
 
-// The arbiter's word is later than it may be by so much before this rank takes it for lost.
+// The arbiter's word is later than it may be by so much before this rank takes it for lost; a
+// silent one is found out before, and the next one asked.
 constexpr std::chrono::seconds kWordTime{10};
 
 Status no_answer() {
@@ -40,7 +41,7 @@ void Survivor::say(ShrinkStep step, const Status& why) {
 }
 
 void Survivor::await_word(TimePoint now) {
-  lost_at_ = later(now, patience_ + kSuspectTime + kWordTime);
+  lost_at_ = later(now, patience_ + kSuspectTime + arbiter_.silence() + kWordTime);
 }
 
 Survivor::Task Survivor::advance(const std::optional<ShrinkMessage>& word, TimePoint now) {

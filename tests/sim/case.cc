@@ -381,9 +381,9 @@ AccessPath access_of(const Case& c, Rank rank) {
   return static_cast<AccessPath>(1 + (static_cast<int>(c.access) - 1 + rank) % chosen);
 }
 
-Case make_case(std::uint64_t seed, const Limits& limits) {
-  if (limits.shares_memory) return make_sharing_case(seed, limits);
-  if (limits.grows) return make_growing_case(seed, limits);
+namespace {
+
+Case make_usual_case(std::uint64_t seed, const Limits& limits) {
   Random random(seed);
   Case c;
   c.seed = seed;
@@ -430,6 +430,16 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
   // Drawn apart, so that the other seeds' cases are as they were without.
   Random resets(~seed);
   if (c.ranks > kRanksOfHost && resets.one_in(8)) add_reset(resets, &c);
+  return c;
+}
+
+}  // namespace
+
+Case make_case(std::uint64_t seed, const Limits& limits) {
+  if (limits.shares_memory) return make_sharing_case(seed, limits);
+  if (limits.grows) return make_growing_case(seed, limits);
+  Case c = make_usual_case(seed, limits);
+  choose_limits(&c);
   return c;
 }
 

@@ -4,6 +4,7 @@
 // Thread rule: pure functions.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -12,6 +13,7 @@
 
 #include "base/access_path.h"
 #include "base/clock.h"
+#include "rendezvous/failure_decider.h"
 #include "tests/collective/collective_case.h"
 #include "tests/sim/messages.h"
 
@@ -30,6 +32,8 @@ struct Network {
   unsigned partial_one_in = 0;  ///< frames are written, and read, in several parts
   std::size_t eager_bytes = 16 * 1024;
   std::size_t credit_bytes = 256 * 1024;
+  /// So long after the network is down the links over it are dead.
+  Duration unacknowledged = rendezvous::unacknowledged_max(std::chrono::milliseconds(3000));
 };
 
 struct Operation {
@@ -111,6 +115,9 @@ struct Growing {
   StorePlace store;
 };
 
+/// Of who shrinks: survivors that no fault has struck all come in time.
+inline constexpr std::chrono::milliseconds kUsualPatience{4'000};
+
 struct Case {
   std::uint64_t seed = 1;  ///< of what happens when
   int ranks = 2;
@@ -126,9 +133,10 @@ struct Case {
   unsigned interrupted_one_in =
       0;                         ///< accesses of native code, of which a rank is interrupted at one
   unsigned buffered_one_in = 0;  ///< stores of native code, of which one is seen later
-  std::chrono::milliseconds silence{0};  ///< UNISONO_SILENCE; 0: never
-  bool shrinks = true;                   ///< survivors go on
-  bool takes_turns = false;              ///< a rank calls in one communicator at a time
+  std::chrono::milliseconds silence{0};                 ///< UNISONO_SILENCE; 0: never
+  bool shrinks = true;                                  ///< survivors go on
+  std::chrono::milliseconds patience = kUsualPatience;  ///< of who shrinks
+  bool takes_turns = false;  ///< a rank calls in one communicator at a time
   Growing growing;
 
   bool grows() const { return growing.target > 0; }
@@ -156,6 +164,12 @@ bool is_inside(const Fault& partition, Rank rank);
 std::set<Rank> struck(const Case& c, Duration by = Duration::max());
 /// Ranks that a failure may name: these, and with a partition that may be missed all.
 std::set<Rank> culprits(const Case& c);
+/// Survivors may be left out as late.
+inline bool is_impatient(const Case& c) { return c.patience < kUsualPatience; }
+/// Of calls that have no deadline of their own: it passes after a silence is over.
+inline std::chrono::milliseconds call_timeout(const Case& c) {
+  return std::max(std::chrono::milliseconds(10'000), c.silence * 10 / 3);
+}
 /// The first calls of a rank: those of the case, but for one that differs.
 std::vector<Operation> calls_of(const Case& c, Rank rank);
 /// Survivors are told apart from a rank that is stopped for ever by its silence alone.

@@ -16,6 +16,9 @@ Network any_network(Random& random);
 /// A collective by an algorithm.
 Operation any_operation(Random& random, const Case& c);
 
+// case_limits.cc
+void choose_limits(Case* c);
+
 // growing_case.cc
 Case make_growing_case(std::uint64_t seed, const Limits& limits);
 /// Smaller ones in what growing adds.

@@ -44,6 +44,7 @@ class ControlClient final : public rendezvous::ArbiterConnection, private rendez
   void catch_up() override {}
   bool is_lost() const override { return session_.is_lost(); }
   bool is_last() const override { return session_.is_last(); }
+  std::chrono::milliseconds silence() const override { return session_.silence(); }
   Status partition() const override { return session_.partition(); }
   void report(std::string bytes) override { session_.report(std::move(bytes)); }
   void report_lasting(std::string bytes) override;

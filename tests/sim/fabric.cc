@@ -117,7 +117,7 @@ void Fabric::part(const std::function<bool(Rank, Rank)>& apart) {
   for (Rank a = 0; a < ranks_; ++a) {
     for (Rank b = 0; b < a; ++b) {
       const bool is_made = ways_.contains(key_of(a, b)) || ways_.contains(key_of(b, a));
-      if (is_made && apart(a, b)) cut(a, b, kUnacknowledged);
+      if (is_made && apart(a, b)) cut(a, b, network_.unacknowledged);
     }
   }
 }
@@ -126,7 +126,8 @@ void Fabric::refuse(Rank from, Rank at) { cut(from, at, heard_after(at, from)); 
 
 Duration Fabric::heard_after(Rank from, Rank to) {
   const TimePoint passes = passes_at_(from, to);
-  return passes == kNever ? kUnacknowledged : std::max(passes - schedule_.now(), Duration::zero());
+  return passes == kNever ? network_.unacknowledged
+                          : std::max(passes - schedule_.now(), Duration::zero());
 }
 
 int Fabric::isolate(Rank rank) {
@@ -434,9 +435,10 @@ SimulatedTransport::Link& SimulatedTransport::link(Rank peer) {
     };
     const bool is_in_touch = fabric_.ways_.contains(key_of(peer, rank_));
     const bool is_broken = peer != rank_ && (is_cut_off(peer) || is_cut_off(rank_));
-    const bool is_apart = fabric_.passes_at_(rank_, peer) == kNever;
+    const bool is_apart =
+        fabric_.passes_at_(rank_, peer) == kNever || fabric_.passes_at_(peer, rank_) == kNever;
     if (!is_in_touch && is_apart) {
-      fabric_.cut(rank_, peer, kUnacknowledged);
+      fabric_.cut(rank_, peer, fabric_.network_.unacknowledged);
     } else if (!is_in_touch && is_broken) {
       fabric_.refuse(rank_, peer);
     }

@@ -14,7 +14,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rendezvous/failure_decider.h"
 #include "tests/sim/case.h"
 #include "tests/sim/random.h"
 #include "tests/sim/schedule.h"
@@ -23,10 +22,6 @@
 namespace unisono::sim {
 
 class SimulatedTransport;
-
-/// How long after a network is down its links are dead, with a silence of 3 s.
-inline constexpr Duration kUnacknowledged =
-    rendezvous::unacknowledged_max(std::chrono::milliseconds(3000));
 
 class Fabric {
  public:

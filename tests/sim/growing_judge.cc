@@ -170,8 +170,9 @@ class GrowthJudge {
     if (partition_ == nullptr || network_.began() > seen.when) return false;
     const SimulatedRank& other = *job(place.job).ranks[static_cast<std::size_t>(named)];
     // Who finds no arbiter goes by whom it waits for, which is held up as well.
+    // Its own deadline may pass later.
     if (seen.is_own_timeout() && seen.waited_for_named() &&
-        has_failed_in(other, seen.communicator, seen.when)) {
+        has_failed_in(other, seen.communicator, kNever)) {
       return true;
     }
     // What it had sent is lost with the network.

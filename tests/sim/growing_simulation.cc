@@ -362,7 +362,7 @@ bool GrowingSimulation::grow(Process& its, SimulatedRank& rank) {
                             .key = its.key,
                             .timeout = c_.growing.timeout};
   const auto has_grown =
-      rendezvous::Growth(member, *its.store, kGroup, options, kCallTimeout).run();
+      rendezvous::Growth(member, *its.store, kGroup, options, call_timeout(c_)).run();
   if (its.program->is_ending()) return false;
   its.growths.back().took = schedule_.now() - began;
   its.growths.back().why = has_grown.status();

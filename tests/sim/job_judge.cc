@@ -1,6 +1,7 @@
 #include "tests/sim/job_judge.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -79,6 +80,10 @@ class JobJudge {
   /// One may hear that the other is lost, or whom the other part misses.
   bool may_miss(Rank one, Rank other, TimePoint when) const {
     return are_apart(one, other, when) || (hears_other_part(one) && when >= parts_at());
+  }
+  /// The others may not have waited for it.
+  bool was_late(const Seat& its) const {
+    return is_impatient(c_) && its.rank->refusal().code() == ErrorCode::kTimeout;
   }
   bool has_closed(Rank rank, const Seen& seen) const {
     return seat(rank).rank->has_closed_by(seen.communicator, seen.when) ||
@@ -318,7 +323,9 @@ void JobJudge::judge_survivors() {
     for (const SimulatedRank::Shrunk& shrunk : each.rank->shrunk()) {
       const auto& known = made.try_emplace(shrunk.from, &shrunk).first->second;
       if (known->to != shrunk.to || known->members != shrunk.members) {
-        return accuse("survivors go on apart: " + each.rank->whereabouts());
+        return accuse(fmt::format("survivors go on apart: {} with {} in {}, others with {} in {}",
+                                  each.rank->whereabouts(), fmt::join(shrunk.members, " "),
+                                  shrunk.to, fmt::join(known->members, " "), known->to));
       }
     }
   }
@@ -337,7 +344,7 @@ void JobJudge::judge_survivors() {
 }
 
 // Whose control connection was reset the others take for dead, and go on without it. So it does not
-// go on, unless all others have gone by then, but the arbiter's, of which it has the word of a
+// go on, also once they have gone; unless only the arbiter's has, of which it has the word of a
 // kernel.
 void JobJudge::judge_reset() {
   if (facts_.isolates) return;
@@ -347,17 +354,14 @@ void JobJudge::judge_reset() {
   }
   std::map<std::uint32_t, std::uint32_t> ways;
   for (const Seat& each : seats_) {
-    if (each.is_missed) continue;
+    if (each.is_missed || each.rank->rank() == holder) continue;
     for (const SimulatedRank::Shrunk& shrunk : each.rank->shrunk()) ways[shrunk.from] = shrunk.to;
   }
   for (const Seat& each : seats_) {
     if (!each.is_judged() || !is_reset(each.rank->rank(), kNever)) continue;
     for (const SimulatedRank::Shrunk& shrunk : each.rank->shrunk()) {
       const auto way = ways.find(shrunk.from);
-      const bool is_last = std::all_of(seats_.begin(), seats_.end(), [&](const Seat& other) {
-        return &other == &each || other.rank->rank() == holder || other.is_gone_by(shrunk.when);
-      });
-      if (!is_last && way != ways.end() && way->second != shrunk.to) {
+      if (way != ways.end() && way->second != shrunk.to) {
         accuse("a rank whose connection was reset goes on apart: " + each.rank->whereabouts());
       }
     }
@@ -375,7 +379,8 @@ void JobJudge::judge_refused() {
   const bool are_few = static_cast<std::size_t>(stayed) <= culprits_.size();
   if (is_minority || are_few || facts_.isolates || culprits_.contains(0)) return;
   for (const Seat& each : seats_) {
-    if (each.is_judged() && each.rank->is_refused() && !culprits_.contains(each.rank->rank())) {
+    if (each.is_judged() && each.rank->is_refused() && !was_late(each) &&
+        !culprits_.contains(each.rank->rank())) {
       return accuse("a survivor is left out: " + each.rank->whereabouts());
     }
   }
@@ -424,12 +429,13 @@ void JobJudge::judge_partition() {
       return accuse("the wrong part goes on: " + its.whereabouts());
     }
     // Who hears the other part is told why that goes on without it.
-    if (!is_right && !hears_other_part(its.rank()) &&
+    if (!is_right && !hears_other_part(its.rank()) && !was_late(each) &&
         its.refusal().code() != ErrorCode::kPartitioned) {
       return accuse("a part that may not go on is told something else: " + its.refusal().message() +
                     "; " + its.whereabouts());
     }
-    if (is_right && may_have_arbiter(its.rank(), facts_.began) && its.shrunk().empty()) {
+    if (is_right && may_have_arbiter(its.rank(), facts_.began) && !was_late(each) &&
+        its.shrunk().empty()) {
       return accuse("the part that may does not go on: " + its.refusal().message() + "; " +
                     its.whereabouts());
     }

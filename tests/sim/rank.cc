@@ -16,9 +16,10 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr std::size_t kScratchBytes = 1 << 26;
-constexpr milliseconds kPatience{4'000};  // of who shrinks
 // A rank that has not gone on stays until the others can have heard of it.
-constexpr Duration kStaysAfterFailure = seconds(5);
+Duration stays_after_failure(const Case& c) {
+  return std::max<Duration>(seconds(5), c.silence * 5 / 3);
+}
 constexpr Duration kLooksEveryMin = microseconds(1), kLooksEveryMax = milliseconds(20);
 constexpr Duration kTendEveryMin = milliseconds(1), kTendEveryMax = milliseconds(50);
 // As often a job goes on with its survivors.
@@ -232,11 +233,11 @@ int SimulatedRank::messages_done() const {
 
 void SimulatedRank::begin_to_shrink() {
   if (!can_shrink(around_.c) || shrunk_.size() >= kShrinksMax) {
-    return linger(kStaysAfterFailure + random_.up_to(seconds(1)));
+    return linger(stays_after_failure(around_.c) + random_.up_to(seconds(1)));
   }
   state_ = State::kShrinking;
   const TimePoint asks_at = now() + random_.of_any_scale_up_to(milliseconds(300));
-  shrinking_.emplace(current(), asks_at, kPatience, shrinking_surroundings());
+  shrinking_.emplace(current(), asks_at, around_.c.patience, shrinking_surroundings());
 }
 
 Shrinking::Surroundings SimulatedRank::shrinking_surroundings() {
@@ -270,7 +271,7 @@ void SimulatedRank::give_up_dead() {
 void SimulatedRank::end_refused() {
   refusal_ = shrinking_->why();
   shrinking_.reset();
-  linger(kStaysAfterFailure + random_.up_to(seconds(1)));
+  linger(stays_after_failure(around_.c) + random_.up_to(seconds(1)));
 }
 
 void SimulatedRank::go_on() {
@@ -336,7 +337,7 @@ std::string SimulatedRank::whereabouts() const {
 
 // ---- What the watchdog asks ---------------------------------------------------------------------
 
-milliseconds SimulatedRank::timeout() const { return kCallTimeout; }
+milliseconds SimulatedRank::timeout() const { return call_timeout(around_.c); }
 
 void SimulatedRank::probe(Rank peer, std::uint32_t communicator, std::uint64_t sequence,
                           const CallRecord& record) {

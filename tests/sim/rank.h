@@ -23,9 +23,6 @@
 
 namespace unisono::sim {
 
-/// Of calls that have no deadline of their own.
-inline constexpr std::chrono::milliseconds kCallTimeout{10'000};
-
 class SimulatedRank final : private WatchedJob {
  public:
   struct Surroundings {

@@ -38,6 +38,9 @@ Shrinking::State Shrinking::advance() {
   if (!std::exchange(has_asked_, true)) {
     around_.news.forget_shrink_words(parent);
     survivor_.ask(now());
+    // As src/comm/shrink.cc looks for an answer, which there may be without an arbiter.
+    around_.wake_in(Duration::zero());
+    return State::kGoesOn;
   }
   if (is_forming_) look_at_meeting();
   if (is_forming_) return State::kGoesOn;

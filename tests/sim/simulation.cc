@@ -23,8 +23,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // No job takes longer, whatever happens to it: deadlines of calls, what is decided then, shrinking
-// some times, and the time after which ranks leave.
-constexpr Duration kLongest = seconds(150);
+// some times, and the time after which ranks leave; most of it counts by the silence.
+Duration longest(const Case& c) { return std::max<Duration>(seconds(150), c.silence * 50); }
 // Nor does anything happen so often, for each rank.
 constexpr std::uint64_t kStepsMax = 100'000;
 // Of each other, after a pause of all.
@@ -226,7 +226,7 @@ Outcome Simulation::run() {
       accuse("hangs: nothing is left to happen; " + whereabouts());
     } else if (schedule_.steps() > kStepsMax * seats_.size()) {
       accuse("hangs: it goes round in circles; " + whereabouts());
-    } else if (schedule_.now() - began_ > kLongest) {
+    } else if (schedule_.now() - began_ > longest(c_)) {
       accuse("hangs: it is not over in time; " + whereabouts());
     }
   }

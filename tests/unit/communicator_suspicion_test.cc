@@ -38,6 +38,7 @@ class Arbiter final : public rendezvous::ArbiterConnection {
   void catch_up() override { unheard = std::exchange(unread, {}); }
   bool is_lost() const override { return lost; }
   bool is_last() const override { return false; }
+  std::chrono::milliseconds silence() const override { return {}; }
   Status partition() const override { return {}; }
   void report(std::string) override {}
   void report_lasting(std::string bytes) override {

@@ -32,7 +32,9 @@ struct Lines final : ArbiterLinks {
     if (type == MessageType::kDecision) {
       decisions[connection].push_back(*decode_decision(std::string_view(*bytes).substr(5), 64));
     } else if (type == MessageType::kShrink) {
-      steps[connection].push_back(decode_shrink(std::string_view(*bytes).substr(5), size)->step);
+      const auto word = decode_shrink(std::string_view(*bytes).substr(5), size);
+      steps[connection].push_back(word->step);
+      attempt = word->id;
     }
   }
   void close(int connection) override { said[connection].push_back({}); }
@@ -42,7 +44,8 @@ struct Lines final : ArbiterLinks {
   std::map<int, std::vector<MessageType>> said;  // {}: closed
   std::map<int, std::vector<FailureDecision>> decisions;
   std::map<int, std::vector<ShrinkStep>> steps;
-  int size = 0;  // of the job
+  std::uint32_t attempt = 0;  // the latest
+  int size = 0;               // of the job
 };
 
 /// An arbiter of as many ranks, all of which have met, whose owner wakes every 100 ms.
@@ -81,6 +84,11 @@ class ArbiterTest : public testing::Test {
     for (Rank each = 0; each < lines_.size; ++each) all.push_back(each);
     const std::string bytes =
         encode_shrink({ShrinkStep::kAsk, 1, 0, patience, all, {}}, lines_.size);
+    arbiter_->on_message(rank, {MessageType::kShrink, std::string_view(bytes).substr(5)}, now_);
+  }
+  /// About the attempt to make a communicator of survivors.
+  void answer(Rank rank, ShrinkStep step) {
+    const std::string bytes = encode_shrink({step, 1, lines_.attempt, {}, {}, {}}, lines_.size);
     arbiter_->on_message(rank, {MessageType::kShrink, std::string_view(bytes).substr(5)}, now_);
   }
   std::vector<Rank> named_to(Rank rank) {
@@ -166,16 +174,22 @@ TEST_F(ArbiterTest, OfAStandbyHasTheEndOfARankThatHasComeFromItsOwnConnection) {
 }
 
 // What it says to them may be lost, and they go on with another one.
-TEST_F(ArbiterTest, OfAStandbyDoesNotCountWhoSaysNothingOnceItHasCome) {
-  for (const bool is_answered : {false, true}) {
+TEST_F(ArbiterTest, OfAStandbyCountsThoseAloneThatAnswer) {
+  for (const bool do_answer : {false, true}) {
     lines_ = {};
     stand_by(1, 5);
     for (const Rank rank : {1, 2, 3, 4}) come({"job", rank, {0}, {}, {}, {0}});
-    run_for(milliseconds(100), is_answered ? std::vector<Rank>{1, 2, 3, 4} : std::vector<Rank>{1});
+    run_for(milliseconds(100), {1, 2, 3, 4});
     ask_to_shrink(1, milliseconds(200));
-    run_for(milliseconds(400), {1});
-    EXPECT_THAT(lines_.steps[1],
-                ElementsAre(is_answered ? ShrinkStep::kForm : ShrinkStep::kRefused));
+    run_for(milliseconds(400), {1, 2, 3, 4});
+    EXPECT_THAT(lines_.steps[1], ElementsAre(ShrinkStep::kForm));
+    EXPECT_THAT(lines_.steps[2], ElementsAre(ShrinkStep::kLeftOut));
+    answer(1, ShrinkStep::kReady);
+    if (do_answer) answer(3, ShrinkStep::kKnows);
+    if (do_answer) answer(4, ShrinkStep::kKnows);
+    run_for(milliseconds(200) + kSilence + kSuspectTime, {1, 2, 3, 4});
+    EXPECT_THAT(lines_.steps[1], ElementsAre(ShrinkStep::kForm,
+                                             do_answer ? ShrinkStep::kDone : ShrinkStep::kRefused));
   }
 }
 
@@ -252,7 +266,7 @@ TEST_F(ArbiterTest, WhomOneDoesNotHearGoesOnWithTheOthers) {
   arbiter_->on_message(4, {MessageType::kMisses, {}}, now_);
   const std::string broken = encode(BrokenLinkMessage{4, "unacknowledged"});
   arbiter_->on_message(0, {MessageType::kBrokenLink, std::string_view(broken).substr(5)}, now_);
-  run_for(kLinkWordTime, {0, 1, 2, 3, 4});
+  run_for(kSilence / 2, {0, 1, 2, 3, 4});
   EXPECT_THAT(named_to(1), ElementsAre(4));
   say_deposed(4, -1);
   arbiter_->on_closed(4, now_, {});

@@ -430,7 +430,7 @@ TEST(FailureDecider, AwaitsAWordOfTheOtherEndBeforeItsLinkIsJudged) {
   ASSERT_THAT(asked, SizeIs(1));
   EXPECT_EQ(asked[0].target, 2);
   EXPECT_EQ(asked[0].type, MessageType::kAskWord);
-  EXPECT_EQ(decider.next_due(), kStart + kLinkWordTime);
+  EXPECT_EQ(decider.next_due(), kNever);
   const TimePoint heard = kStart + 2 * kLinkGraceTime;
   decider.on_heard(3, heard);
   EXPECT_THAT(decider.take(heard), IsEmpty());
@@ -452,7 +452,11 @@ TEST(FailureDecider, AwaitsAWordOfTheOtherEndBeforeItsLinkIsJudged) {
 
   decider.on_broken_link(0, {1, "connection reset"}, kStart, true);
   EXPECT_THAT(decider.take(kStart), SizeIs(1)) << "a question";
-  EXPECT_THAT(decider.take(kStart + kLinkWordTime), SizeIs(1)) << "whatever UNISONO_SILENCE is";
+  EXPECT_THAT(decider.take(kStart + std::chrono::hours(1)), IsEmpty()) << "it may be cut off";
+  decider.condemn(1, "is silent");
+  said = decider.take(kStart + std::chrono::hours(1));
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_THAT(said[0].decision.message, HasSubstr("is silent"));
 }
 
 // What is left of the silence once a dead link shows (unacknowledged_max()).

@@ -22,13 +22,18 @@ const TimePoint kLookedAt{seconds(1000)};
 // Hosts of two ranks.
 struct Known final : Evidence {
   bool has_ended(Rank rank) const override { return ended.contains(rank); }
-  bool hears(Rank rank, TimePoint) const override { return heard.contains(rank); }
+  bool may_answer(Rank rank) const override { return heard.contains(rank); }
+  bool is_awaited(Rank rank) const override { return awaited.contains(rank); }
   HostKey host_of(Rank rank) const override { return {"host", 0, rank / 2}; }
-  bool may_have_another_arbiter(TimePoint) const override { return others_have_arbiter; }
+  std::vector<Rank> other_holders() const override { return holders; }
 
-  std::set<Rank> ended, heard;
-  bool others_have_arbiter = true;
+  std::set<Rank> ended, heard, awaited;
+  std::vector<Rank> holders{0, 1, 2, 3};
 };
+
+auto those_heard(const Known& known) {
+  return [&known](Rank rank) { return known.may_answer(rank); };
+}
 
 TEST(Quorum, IsMoreThanHalfOrTheHalfWithTheLowestRank) {
   const std::set<Rank> here{1, 4, 5};
@@ -66,7 +71,7 @@ TEST(Quorum, CountsNobodyWhoHasEndedOrIsStoppedBesideASurvivor) {
   Known known;
   known.ended = {5, 6, 7};
   known.heard = {4, 5};  // 5 has come again
-  const Parts parts = parts_of({0, 1, 2, 3, 4, 5, 6, 7}, {0, 2}, known, kLookedAt);
+  const Parts parts = parts_of({0, 1, 2, 3, 4, 5, 6, 7}, {0, 2}, those_heard(known), known);
   EXPECT_THAT(parts.here, ElementsAre(0, 2, 4, 5));
   EXPECT_THAT(parts.elsewhere, IsEmpty());  // 1 and 3 are stopped
 }
@@ -76,7 +81,7 @@ TEST(Quorum, CountsThoseBesideASurvivorWhereOthersMayGoOn) {
   Known known;
   known.ended = {7};
   known.heard = {4};
-  const Parts parts = parts_of({0, 1, 2, 3, 4, 5, 6, 7}, {0, 2}, known, kLookedAt);
+  const Parts parts = parts_of({0, 1, 2, 3, 4, 5, 6, 7}, {0, 2}, those_heard(known), known);
   EXPECT_THAT(parts.here, ElementsAre(0, 2, 4));
   EXPECT_THAT(parts.elsewhere, ElementsAre(1, 3, 5, 6));
 }
@@ -92,21 +97,29 @@ TEST(Quorum, ThatIsLackingIsToldByNamesAndNumbers) {
             HasSubstr("start the job anew")));
 }
 
-// What those of four ranks hear that ask to go on without the others: the step, by rank.
-std::map<Rank, ShrinkMessage> heard_by(const std::vector<Rank>& asking, const Known& known) {
-  ShrinkAgreements agreements(4, 1, &known);
+// Ranks of four ask to go on without the others, which are named as failed.
+void ask(const std::vector<Rank>& asking, ShrinkAgreements* agreements) {
   for (Rank rank = 0; rank < 4; ++rank) {
     const bool asks = std::find(asking.begin(), asking.end(), rank) != asking.end();
     if (asks) {
-      EXPECT_TRUE(agreements.on_message(
+      EXPECT_TRUE(agreements->on_message(
           rank, {ShrinkStep::kAsk, 7, 0, seconds(10), {0, 1, 2, 3}, {}}, kLookedAt));
     } else {
-      agreements.on_decision({ErrorCode::kRankFailed, rank, kEveryCommunicator, 0, "silent"});
+      agreements->on_decision({ErrorCode::kRankFailed, rank, kEveryCommunicator, 0, "silent"});
     }
   }
+}
+
+std::map<Rank, ShrinkMessage> words_of(ShrinkAgreements* agreements, TimePoint now = kLookedAt) {
   std::map<Rank, ShrinkMessage> words;
-  for (const auto& each : agreements.take(kLookedAt)) words[each.target] = each.message;
+  for (const auto& each : agreements->take(now)) words[each.target] = each.message;
   return words;
+}
+
+std::map<Rank, ShrinkMessage> heard_by(const std::vector<Rank>& asking, const Known& known) {
+  ShrinkAgreements agreements(4, 1, &known);
+  ask(asking, &agreements);
+  return words_of(&agreements);
 }
 
 TEST(SurvivorsOfAPartition, GoOnAsTheHalfWithTheLowestRank) {
@@ -127,7 +140,7 @@ TEST(SurvivorsOfAPartition, AreRefusedAsTheOtherHalf) {
 
 TEST(SurvivorsOfAPartition, GoOnWhereTheOthersHaveNobodyToHoldAnArbiter) {
   Known known;
-  known.others_have_arbiter = false;
+  known.holders = {2};
   const auto words = heard_by({2, 3}, known);
   ASSERT_THAT(words, SizeIs(2));
   for (const auto& [rank, word] : words) EXPECT_EQ(word.step, ShrinkStep::kForm) << rank;
@@ -140,6 +153,74 @@ TEST(SurvivorsOfAPartition, GoOnWhereTheOthersHaveEnded) {
     EXPECT_EQ(word.step, ShrinkStep::kForm) << rank;
     EXPECT_THAT(word.members, ElementsAre(2, 3));
   }
+}
+
+// However little patience those have that have come.
+TEST(SurvivorsOfALostArbiter, WaitForThoseThatAreOnTheirWayToTheNextOne) {
+  Known known;
+  known.awaited = {3};
+  ShrinkAgreements agreements(4, 1, &known);
+  for (const Rank rank : {0, 1, 2}) {
+    EXPECT_TRUE(agreements.on_message(rank, {ShrinkStep::kAsk, 7, 0, seconds(1), {0, 1, 2, 3}, {}},
+                                      kLookedAt));
+  }
+  const TimePoint later = kLookedAt + seconds(3);
+  EXPECT_THAT(words_of(&agreements, later), IsEmpty());
+  EXPECT_GT(agreements.next_due(), later) << "nothing changes at once";
+  known.awaited = {};
+  EXPECT_THAT(words_of(&agreements, agreements.next_due()), SizeIs(3));
+}
+
+// Ranks 2 and 3 of four, which hear 0 and 1 yet, and have made their communicator.
+class SurvivorsThatAreFew : public testing::Test {
+ protected:
+  SurvivorsThatAreFew() {
+    known_.heard = {0, 1};
+    ask({2, 3}, &agreements_);
+    told_ = words_of(&agreements_);
+    for (const Rank rank : {2, 3}) say(rank, ShrinkStep::kReady);
+  }
+
+  void say(Rank rank, ShrinkStep step) {
+    EXPECT_TRUE(agreements_.on_message(rank, {step, 7, told_[2].id, {}, {}, {}}, kLookedAt));
+  }
+  void expect_refused(TimePoint now = kLookedAt) {
+    const auto words = words_of(&agreements_, now);
+    ASSERT_THAT(words, SizeIs(2));
+    for (const auto& [rank, word] : words) {
+      EXPECT_EQ(word.step, ShrinkStep::kRefused);
+      EXPECT_EQ(word.why.code(), ErrorCode::kPartitioned);
+    }
+    EXPECT_EQ(agreements_.next_due(), kNever);
+  }
+
+  Known known_;
+  ShrinkAgreements agreements_{4, 1, &known_};
+  std::map<Rank, ShrinkMessage> told_;
+};
+
+TEST_F(SurvivorsThatAreFew, GoOnOnceEnoughOthersHaveSaidThatTheyKnow) {
+  ASSERT_THAT(told_, SizeIs(4)) << "the others are told too";
+  for (const auto& [rank, word] : told_) {
+    EXPECT_EQ(word.step, rank < 2 ? ShrinkStep::kLeftOut : ShrinkStep::kForm) << rank;
+  }
+  EXPECT_THAT(words_of(&agreements_), IsEmpty());
+  say(1, ShrinkStep::kKnows);
+  const auto words = words_of(&agreements_);
+  ASSERT_THAT(words, SizeIs(3)) << "rank 0 is told again";
+  for (const Rank rank : {2, 3}) EXPECT_EQ(words.at(rank).step, ShrinkStep::kDone) << rank;
+}
+
+// Beyond a partition that does not show yet.
+TEST_F(SurvivorsThatAreFew, AreRefusedWhereNobodyElseSaysSo) {
+  const TimePoint due = agreements_.next_due();
+  EXPECT_THAT(words_of(&agreements_, due - std::chrono::milliseconds(1)), IsEmpty());
+  expect_refused(due);
+}
+
+TEST_F(SurvivorsThatAreFew, AreRefusedOnceTheOthersAreNotHeard) {
+  known_.heard = {};
+  expect_refused();
 }
 
 }  // namespace

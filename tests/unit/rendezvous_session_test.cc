@@ -21,6 +21,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+using testing::SizeIs;
 
 struct RankLines final : ControlLinks {
   void send(std::string bytes) override {
@@ -127,6 +128,63 @@ TEST(ControlSession, AsksTheNextStandbyWhereOneDoesNotFindOutWhetherItHearsTheAr
   ASSERT_TRUE(session.is_lost()) << "all have been asked";
   EXPECT_EQ(session.partition().code(), ErrorCode::kPartitioned);
   EXPECT_EQ(session.take_news().decisions.front().failed_rank, 0);
+}
+
+// From another host the arbiter's connection may have been reset: then they had gone on with it.
+TEST(ControlSession, DoesNotGoOnAloneWhereTheStandbyThatLeavesMayHaveGoneOn) {
+  for (const bool is_one_host : {false, true}) {
+    std::vector<Member> members = members_apart(3);
+    for (Member& member : members) member.host = is_one_host ? "shared" : member.host;
+    RankLines lines;
+    ControlSession session(members, 2, "job", kSilence, lines, kMetAt);
+    session.on_closed(kMetAt);
+    ASSERT_THAT(lines.dialled, ElementsAre(1));
+    session.on_dialled(DialOutcome::kLeft, kMetAt);
+    ASSERT_TRUE(session.is_lost());
+    EXPECT_EQ(session.is_last(), is_one_host);
+    EXPECT_EQ(session.partition().ok(), is_one_host);
+  }
+}
+
+// They may have gone on without it before they left.
+TEST(ControlSession, DoesNotGoOnAloneOnceTheOthersHaveNamedIt) {
+  for (const Rank named : {0, 2}) {
+    const std::vector<Member> members = members_apart(3);
+    RankLines lines;
+    ControlSession session(members, 2, "job", kSilence, lines, kMetAt);
+    const std::string bytes =
+        encode(MessageType::kDecision,
+               {ErrorCode::kRankFailed, named, kEveryCommunicator, 0, "its link broke"});
+    session.on_message({MessageType::kDecision, std::string_view(bytes).substr(5)}, kMetAt);
+    const std::string departed = encode_rank(MessageType::kDeparted, 1);
+    session.on_message({MessageType::kDeparted, std::string_view(departed).substr(5)}, kMetAt);
+    session.on_message({MessageType::kFarewell, {}}, kMetAt);
+    ASSERT_TRUE(session.is_lost());
+    EXPECT_EQ(session.is_last(), named == 0);
+  }
+}
+
+// By its control connection, whether the rank is in a call or not; and to whoever asks later.
+TEST(ControlSession, KnowsThatOthersGoOnWithoutIt) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 3, "job", kSilence, lines, kMetAt);
+  const std::string bytes = encode_shrink(
+      {ShrinkStep::kLeftOut, 7, 70, {}, {}, {ErrorCode::kTimeout, "it was late", 3}}, 6);
+  session.on_message({MessageType::kShrink, std::string_view(bytes).substr(5)}, kMetAt);
+  EXPECT_FALSE(session.has_news());
+  ASSERT_THAT(lines.said, ElementsAre(MessageType::kShrink));
+  const auto answer = decode_shrink(std::string_view(lines.last).substr(5), 6);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->step, ShrinkStep::kKnows);
+  EXPECT_EQ(answer->communicator, 7u);
+  EXPECT_EQ(answer->id, 70u);
+  session.say_shrink({ShrinkStep::kAsk, 7, 0, {}, {1, 3}, {}});
+  EXPECT_THAT(lines.said, SizeIs(1)) << "no arbiter is asked";
+  const auto words = session.take_news().shrink_words;
+  ASSERT_THAT(words, SizeIs(1));
+  EXPECT_EQ(words[0].step, ShrinkStep::kRefused);
+  EXPECT_EQ(words[0].why.message(), "it was late");
 }
 
 // Nor does it follow the arbiter of those that come to it as to a standby.

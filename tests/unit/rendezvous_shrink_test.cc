@@ -46,7 +46,13 @@ class Survivors : public testing::Test {
     agreements_.on_decision({code, rank, communicator, 0, "decided"});
   }
   std::vector<ShrinkAgreements::Outgoing> said(TimePoint now = kAsked) {
-    return agreements_.take(now);
+    auto words = agreements_.take(now);
+    for (const auto& word : words) {
+      if (word.message.step == ShrinkStep::kLeftOut) left_out_[word.target] = word.message.why;
+    }
+    std::erase_if(words,
+                  [](const auto& word) { return word.message.step == ShrinkStep::kLeftOut; });
+    return words;
   }
 
   // That each of `survivors`, and nobody else, is told to form a communicator of them. Its number.
@@ -83,6 +89,7 @@ class Survivors : public testing::Test {
   }
 
   ShrinkAgreements agreements_{4};
+  std::map<Rank, Status> left_out_;
 };
 
 TEST_F(Survivors, AreAllThatCanStillAsk) {
@@ -369,6 +376,55 @@ TEST_F(Survivors, UseWhatSomeOfThemUseByAnotherArbitersWord) {
   EXPECT_NE(expect_form({0, 1, 2}), kMade);
 }
 
+// By the arbiter before, in time or not.
+TEST_F(Survivors, GoOnWithoutWhomOthersHaveGoneOnWithout) {
+  constexpr std::uint32_t kMade = 77;
+  die(0);
+  ASSERT_TRUE(ask(3));
+  EXPECT_THAT(said(), IsEmpty());
+  ASSERT_TRUE(say(1, ShrinkStep::kFinished, kMade));
+  expect_refused(3, ErrorCode::kTimeout, "had not gone on");
+  ASSERT_TRUE(ask(2));
+  expect_refused(2, ErrorCode::kTimeout, "had not gone on");
+  EXPECT_EQ(agreements_.next_due(), kNever);
+}
+
+TEST_F(Survivors, DropWhatTheyFormWhereOthersHaveGoneOnWithoutThem) {
+  die(0);
+  for (const Rank rank : {2, 3}) ASSERT_TRUE(ask(rank));
+  const std::uint32_t id = expect_form({2, 3}, kAsked + kLongPatience);
+  for (const Rank rank : {2, 3}) ASSERT_TRUE(say(rank, ShrinkStep::kReady, id));
+  ASSERT_TRUE(say(1, ShrinkStep::kFinished, 77));
+  const auto words = said();
+  ASSERT_THAT(words, SizeIs(2));
+  for (const auto& word : words) EXPECT_EQ(word.message.step, ShrinkStep::kRefused);
+}
+
+// It has gone on before, and says so where the others would now without it.
+TEST_F(Survivors, MayShrinkTheSameCommunicatorAgainWithoutOneOfThem) {
+  die(3);
+  for (const Rank rank : {0, 1, 2}) ASSERT_TRUE(ask(rank));
+  const std::uint32_t first = expect_form({0, 1, 2});
+  for (const Rank rank : {0, 1, 2}) ASSERT_TRUE(say(rank, ShrinkStep::kReady, first));
+  expect_done({0, 1, 2}, first);
+  for (const Rank rank : {0, 1}) ASSERT_TRUE(ask(rank));
+  const std::uint32_t second = expect_form({0, 1}, kAsked + kLongPatience);
+  ASSERT_TRUE(say(2, ShrinkStep::kFinished, first));
+  for (const Rank rank : {0, 1}) ASSERT_TRUE(say(rank, ShrinkStep::kReady, second));
+  expect_done({0, 1}, second);
+}
+
+TEST_F(Survivors, AreToldToThoseThatTheyGoOnWithout) {
+  decide(ErrorCode::kRankFailed, 3, kEveryCommunicator);
+  for (const Rank rank : {0, 1}) ASSERT_TRUE(ask(rank));
+  const std::uint32_t id = expect_form({0, 1}, kAsked + kLongPatience);
+  for (const Rank rank : {0, 1}) ASSERT_TRUE(say(rank, ShrinkStep::kReady, id));
+  expect_done({0, 1}, id);
+  ASSERT_THAT(left_out_, SizeIs(2));
+  EXPECT_EQ(left_out_[2].code(), ErrorCode::kTimeout);
+  EXPECT_EQ(left_out_[3].code(), ErrorCode::kRankFailed);
+}
+
 TEST_F(Survivors, FormAnewWhatNobodyUses) {
   die(3);
   for (const Rank rank : {0, 1, 2}) {
@@ -400,6 +456,33 @@ TEST(ShrinkMemory, RepeatsWhatAnotherArbiterHasToKnow) {
   EXPECT_EQ(words[3].id, 0u);
   memory.on_word({ShrinkStep::kRefused, 5, 0, {}, {}, {ErrorCode::kTimeout, "late", 1}});
   EXPECT_THAT(memory.to_repeat(), SizeIs(3));
+}
+
+TEST(ShrinkMemory, RefusesInTheNameOfTheArbiterThatLeftItsRankOut) {
+  ShrinkMemory memory;
+  const Status late(ErrorCode::kTimeout, "late", 1);
+  const ShrinkMessage ask{ShrinkStep::kAsk, 5, 0, {}, {0, 1}, {}};
+  EXPECT_FALSE(memory.refusal_of(ask));
+  const ShrinkMessage answer = memory.answer_to({ShrinkStep::kLeftOut, 5, 50, {}, {}, late});
+  EXPECT_EQ(answer.step, ShrinkStep::kKnows);
+  EXPECT_EQ(answer.id, 50u);
+  const auto refusal = memory.refusal_of(ask);
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->step, ShrinkStep::kRefused);
+  EXPECT_EQ(refusal->why.message(), "late");
+  EXPECT_FALSE(memory.refusal_of({ShrinkStep::kAsk, 6, 0, {}, {0, 1}, {}}));
+}
+
+TEST(ShrinkMemory, SaysThatItsRankHasGoneOnWhereOthersWouldWithoutIt) {
+  ShrinkMemory memory;
+  const ShrinkMessage ask{ShrinkStep::kAsk, 5, 0, {}, {0, 1}, {}};
+  memory.on_said(ask);
+  memory.on_word({ShrinkStep::kDone, 5, 40, {}, {}, {}});
+  const ShrinkMessage answer =
+      memory.answer_to({ShrinkStep::kLeftOut, 5, 50, {}, {}, {ErrorCode::kTimeout, "late", 1}});
+  EXPECT_EQ(answer.step, ShrinkStep::kFinished);
+  EXPECT_EQ(answer.id, 40u);
+  EXPECT_FALSE(memory.refusal_of(ask));
 }
 
 TEST_F(Survivors, DoNotGoOnByTheWordOfAnArbiterThatIsCutOff) {
@@ -466,7 +549,7 @@ TEST(ShrinkMessages, TruncatedOrHostileOnesAreRefused) {
   EXPECT_FALSE(decode_shrink(std::string(body) + "x", 4).has_value());
   EXPECT_FALSE(decode_shrink(body, 2).has_value()) << "a rank beyond the world";
   std::string changed(body);
-  for (const char step : {0, 9}) {
+  for (const char step : {0, 11}) {
     changed[0] = step;
     EXPECT_FALSE(decode_shrink(changed, 4).has_value());
   }

@@ -75,6 +75,15 @@ TEST(Succession, NamesOnceWhoDidNotComeInTime) {
   EXPECT_EQ(succession.next_due(), kNever);
 }
 
+// By a long silence they lose the arbiter at times that are further apart.
+TEST(Succession, WaitsForThoseThatMissTheArbiterLater) {
+  constexpr std::chrono::seconds kLongSilence{30};
+  Succession succession(1, 3, kLongSilence);
+  succession.on_come(1, kBegin);
+  EXPECT_THAT(succession.take_missing(kBegin + kLongSilence / 3), IsEmpty());
+  EXPECT_THAT(succession.take_missing(succession.next_due()), ElementsAre(0, 2));
+}
+
 TEST(JobRecord, OfARankThatWasStoppedTriesTheOthersFirst) {
   const World world = world_of_standbys(1, 5);
   JobRecord record(world.members, world.rank, world.job_id);

@@ -29,6 +29,7 @@ class SaidWords final : public ArbiterConnection {
   bool is_lost() const override { return lost; }
   bool is_last() const override { return last; }
   Status partition() const override { return cut_off; }
+  milliseconds silence() const override { return limit; }
   void report(std::string) override {}
   void report_lasting(std::string) override {}
   void report_broken_link(Rank, const Status&) override {}
@@ -46,6 +47,7 @@ class SaidWords final : public ArbiterConnection {
 
   bool lost = false, last = false;
   Status cut_off;
+  milliseconds limit{3000};
   std::vector<ShrinkMessage> words;
 };
 
@@ -154,6 +156,13 @@ TEST_F(SurvivorTest, WaitsForAnAnswerLongerThanTheArbiterWaitsForOthers) {
   EXPECT_EQ(look(lost - milliseconds(1)), Task::kWait);
   EXPECT_EQ(look(lost), Task::kStop);
   EXPECT_THAT(survivor_.why().message(), HasSubstr("do not answer"));
+}
+
+// It is asked anew of the next one then.
+TEST_F(SurvivorTest, WaitsUntilASilentArbiterWouldHaveBeenFoundOut) {
+  said_->limit = seconds(60);
+  survivor_.ask(kAskedAt);
+  EXPECT_GT(survivor_.next_due(), kAskedAt + kPatienceOfOne + kSuspectTime + seconds(60));
 }
 
 }  // namespace
