@@ -75,15 +75,17 @@ void ControlSession::withdraw_timeout(const WaitMessage& wait) {
 }
 
 void ControlSession::say_shrink(const ShrinkMessage& message) {
-  if (message.step == ShrinkStep::kAsk) {
-    if (auto refusal = shrinks_.refusal_of(message)) {
-      news_.shrink_words.push_back(std::move(*refusal));
-      has_news_ = true;
-      return;
-    }
-  }
+  if (message.step == ShrinkStep::kAsk && tell_left_out(message.communicator)) return;
   shrinks_.on_said(message);
   report(encode_shrink(message, size()));
+}
+
+// Where others go on without this rank, which asks.
+bool ControlSession::tell_left_out(std::uint32_t communicator) {
+  auto refusal = shrinks_.refusal_of(communicator);
+  if (!refusal) return false;
+  news_.shrink_words.push_back(std::move(*refusal));
+  return has_news_ = true;
 }
 
 void ControlSession::leave() {
@@ -208,7 +210,10 @@ bool ControlSession::take(const Message& message, TimePoint now) {
       auto word = decode_shrink(message.body, size());
       if (!word || news_.shrink_words.size() == kShrinkWordsMax) return false;
       if (word->step == ShrinkStep::kLeftOut) {
-        if (!is_leaving_) report(encode_shrink(shrinks_.answer_to(*word), size()));
+        const bool has_asked = shrinks_.has_asked(word->communicator);
+        const auto answer = shrinks_.answer_to(*word, holder_);
+        if (answer && !is_leaving_) report(encode_shrink(*answer, size()));
+        if (has_asked) tell_left_out(word->communicator);
         return true;
       }
       shrinks_.on_word(*word);
@@ -366,7 +371,7 @@ void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
       return seek(now);
     case DialOutcome::kLeft:
       // From another host the end of the arbiter's connection is no proof of its own.
-      if (suspects_ || !same_host(member(holder_), member(self_))) {
+      if (suspects_ || !(record_.has_left(holder_) || same_host(member(holder_), member(self_)))) {
         record_.on_departed_elsewhere(dialled_);
       } else {
         record_.on_departed(dialled_);

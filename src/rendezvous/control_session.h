@@ -151,6 +151,7 @@ class ControlSession {
   /// Of which rank the arbiter asks; none where it says no rank, or this one.
   std::optional<Rank> other_rank(const Message& message) const;
   ProcessSight sight_of(Rank rank) const;
+  bool tell_left_out(std::uint32_t communicator);
   void deliver(FailureDecision decision);
   void deliver_broken_link(Rank peer, const Status& cause);
   /// The arbiter died or talks nonsense; `how` completes what is said of its rank.

@@ -141,6 +141,8 @@ Status ShrinkAgreements::on_ask(Rank rank, const ShrinkMessage& message, TimePoi
 void ShrinkAgreements::on_finished(Rank rank, const ShrinkMessage& message) {
   Agreement* const agreement = find_or_make(message.communicator);
   if (agreement == nullptr) return;
+  // It has failed since, and the others are about to go on without it.
+  if (agreement->id != 0 && gone_.contains(rank)) return;
   agreement->finished = message.id;
   agreement->finishers.insert(rank);
   std::erase_if(agreement->asked, [&](Rank each) {

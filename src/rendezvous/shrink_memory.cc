@@ -1,17 +1,20 @@
 #include "rendezvous/shrink_memory.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/keep_latest.h"
 
 namespace unisono::rendezvous {
 namespace {
 
+std::uint32_t communicator_of(const ShrinkMessage& word) { return word.communicator; }
+
 // The latest; null where there is none.
-const ShrinkMessage* find(const std::deque<ShrinkMessage>& words, std::uint32_t communicator) {
-  const auto found = std::find_if(
-      words.rbegin(), words.rend(),
-      [communicator](const ShrinkMessage& word) { return word.communicator == communicator; });
+template <typename Word, typename Of>
+const Word* find(const std::deque<Word>& words, std::uint32_t communicator, const Of& of) {
+  const auto found = std::find_if(words.rbegin(), words.rend(),
+                                  [&](const Word& word) { return of(word) == communicator; });
   return found == words.rend() ? nullptr : &*found;
 }
 
@@ -43,17 +46,24 @@ void ShrinkMemory::on_word(const ShrinkMessage& word) {
   keep_latest(finished, kRememberedMax, &finished_);
 }
 
-ShrinkMessage ShrinkMemory::answer_to(const ShrinkMessage& left_out) {
-  if (const ShrinkMessage* const known = find(finished_, left_out.communicator)) return *known;
+std::optional<ShrinkMessage> ShrinkMemory::answer_to(const ShrinkMessage& left_out, Rank holder) {
+  if (const auto* const known = find(finished_, left_out.communicator, communicator_of)) {
+    return *known;
+  }
+  const LeftOut* const before = find(left_out_, left_out.communicator,
+                                     [](const LeftOut& left) { return left.refusal.communicator; });
+  if (before != nullptr && before->holder != holder) return {};
   ShrinkMessage refusal = left_out;
   refusal.step = ShrinkStep::kRefused;
-  keep_latest(refusal, kRememberedMax, &left_out_);
-  return {ShrinkStep::kKnows, left_out.communicator, left_out.id, {}, {}, {}};
+  keep_latest(LeftOut{std::move(refusal), holder}, kRememberedMax, &left_out_);
+  asked_.erase(left_out.communicator);
+  return ShrinkMessage{ShrinkStep::kKnows, left_out.communicator, left_out.id, {}, {}, {}};
 }
 
-std::optional<ShrinkMessage> ShrinkMemory::refusal_of(const ShrinkMessage& ask) const {
-  const ShrinkMessage* const known = find(left_out_, ask.communicator);
-  return known == nullptr ? std::nullopt : std::optional(*known);
+std::optional<ShrinkMessage> ShrinkMemory::refusal_of(std::uint32_t communicator) const {
+  const LeftOut* const known =
+      find(left_out_, communicator, [](const LeftOut& left) { return left.refusal.communicator; });
+  return known == nullptr ? std::nullopt : std::optional(known->refusal);
 }
 
 std::vector<ShrinkMessage> ShrinkMemory::to_repeat() const {

@@ -17,19 +17,28 @@ namespace unisono::rendezvous {
 class ShrinkMemory {
  public:
   void on_said(const ShrinkMessage& message);
+  bool has_asked(std::uint32_t communicator) const { return asked_.contains(communicator); }
   void on_word(const ShrinkMessage& word);
-  /// The answer to a kLeftOut: that this rank knows, and will not ask; or that it has gone on.
-  ShrinkMessage answer_to(const ShrinkMessage& left_out);
-  /// Where others go on without this rank, which asks: the arbiter's answer, whoever holds it now.
-  std::optional<ShrinkMessage> refusal_of(const ShrinkMessage& ask) const;
+  /// The answer to a kLeftOut of the arbiter that rank `holder` holds: that this rank knows, and
+  /// will not ask; or that it has gone on. It gives its word to one arbiter alone: nothing where
+  /// another one has it.
+  std::optional<ShrinkMessage> answer_to(const ShrinkMessage& left_out, Rank holder);
+  /// Where others go on without this rank, which asks, or has asked: the arbiter's answer, whoever
+  /// holds it now.
+  std::optional<ShrinkMessage> refusal_of(std::uint32_t communicator) const;
   /// What to say again, in order: what others may wait for comes first.
   std::vector<ShrinkMessage> to_repeat() const;
 
  private:
   static constexpr std::size_t kRememberedMax = 1024;
 
-  std::map<std::uint32_t, ShrinkMessage> asked_;          // by communicator; with what it has made
-  std::deque<ShrinkMessage> finished_, left_, left_out_;  // the last: refusals
+  std::map<std::uint32_t, ShrinkMessage> asked_;  // by communicator; with what it has made
+  std::deque<ShrinkMessage> finished_, left_;
+  struct LeftOut {
+    ShrinkMessage refusal;
+    Rank holder;
+  };
+  std::deque<LeftOut> left_out_;
 };
 
 }  // namespace unisono::rendezvous

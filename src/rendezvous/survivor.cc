@@ -41,7 +41,10 @@ void Survivor::say(ShrinkStep step, const Status& why) {
 }
 
 void Survivor::await_word(TimePoint now) {
-  lost_at_ = later(now, patience_ + kSuspectTime + arbiter_.silence() + kWordTime);
+  const std::chrono::milliseconds silence = arbiter_.silence();
+  // A standby may wait for those that are on their way to it, too.
+  const auto succession = std::max<std::chrono::milliseconds>(grace::kSuccession, silence / 2);
+  lost_at_ = later(now, patience_ + kSuspectTime + silence + succession + kWordTime);
 }
 
 Survivor::Task Survivor::advance(const std::optional<ShrinkMessage>& word, TimePoint now) {

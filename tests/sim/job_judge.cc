@@ -81,9 +81,15 @@ class JobJudge {
   bool may_miss(Rank one, Rank other, TimePoint when) const {
     return are_apart(one, other, when) || (hears_other_part(one) && when >= parts_at());
   }
-  /// The others may not have waited for it.
+  /// The others have not waited for it.
   bool was_late(const Seat& its) const {
-    return is_impatient(c_) && its.rank->refusal().code() == ErrorCode::kTimeout;
+    if (!is_impatient(c_) || its.rank->refusal().code() != ErrorCode::kTimeout) return false;
+    const std::uint32_t from = its.rank->lent().members().id();
+    return std::any_of(seats_.begin(), seats_.end(), [&](const Seat& other) {
+      const auto& all = other.rank->shrunk();
+      return std::any_of(all.begin(), all.end(),
+                         [&](const auto& each) { return each.from == from; });
+    });
   }
   bool has_closed(Rank rank, const Seen& seen) const {
     return seat(rank).rank->has_closed_by(seen.communicator, seen.when) ||
@@ -352,16 +358,23 @@ void JobJudge::judge_reset() {
   for (const Rank rank : facts_.standbys) {
     if (!seat(holder).is_judged()) holder = rank;
   }
-  std::map<std::uint32_t, std::uint32_t> ways;
+  std::map<std::uint32_t, std::uint32_t> ways, holders_ways;
   for (const Seat& each : seats_) {
-    if (each.is_missed || each.rank->rank() == holder) continue;
-    for (const SimulatedRank::Shrunk& shrunk : each.rank->shrunk()) ways[shrunk.from] = shrunk.to;
+    if (each.is_missed) continue;
+    auto& its = each.rank->rank() == holder ? holders_ways : ways;
+    for (const SimulatedRank::Shrunk& shrunk : each.rank->shrunk()) its[shrunk.from] = shrunk.to;
   }
+  const auto is_other = [](const auto& known, const SimulatedRank::Shrunk& shrunk) {
+    const auto way = known.find(shrunk.from);
+    return way != known.end() && way->second != shrunk.to;
+  };
   for (const Seat& each : seats_) {
     if (!each.is_judged() || !is_reset(each.rank->rank(), kNever)) continue;
     for (const SimulatedRank::Shrunk& shrunk : each.rank->shrunk()) {
-      const auto way = ways.find(shrunk.from);
-      if (way != ways.end() && way->second != shrunk.to) {
+      const bool is_last = std::all_of(seats_.begin(), seats_.end(), [&](const Seat& other) {
+        return &other == &each || other.rank->rank() == holder || other.is_gone_by(shrunk.when);
+      });
+      if (is_other(ways, shrunk) || (!is_last && is_other(holders_ways, shrunk))) {
         accuse("a rank whose connection was reset goes on apart: " + each.rank->whereabouts());
       }
     }

@@ -400,6 +400,16 @@ TEST_F(Survivors, DropWhatTheyFormWhereOthersHaveGoneOnWithoutThem) {
   for (const auto& word : words) EXPECT_EQ(word.message.step, ShrinkStep::kRefused);
 }
 
+TEST_F(Survivors, GoOnWithoutWhomHasFailedAlthoughItHasHeardOfAnotherOne) {
+  die(0);
+  die(1);
+  for (const Rank rank : {2, 3}) ASSERT_TRUE(ask(rank));
+  const std::uint32_t id = expect_form({2, 3});
+  ASSERT_TRUE(say(1, ShrinkStep::kFinished, 77));
+  for (const Rank rank : {2, 3}) ASSERT_TRUE(say(rank, ShrinkStep::kReady, id));
+  for (const auto& word : said()) EXPECT_EQ(word.message.step, ShrinkStep::kDone);
+}
+
 // It has gone on before, and says so where the others would now without it.
 TEST_F(Survivors, MayShrinkTheSameCommunicatorAgainWithoutOneOfThem) {
   die(3);
@@ -461,28 +471,40 @@ TEST(ShrinkMemory, RepeatsWhatAnotherArbiterHasToKnow) {
 TEST(ShrinkMemory, RefusesInTheNameOfTheArbiterThatLeftItsRankOut) {
   ShrinkMemory memory;
   const Status late(ErrorCode::kTimeout, "late", 1);
-  const ShrinkMessage ask{ShrinkStep::kAsk, 5, 0, {}, {0, 1}, {}};
-  EXPECT_FALSE(memory.refusal_of(ask));
-  const ShrinkMessage answer = memory.answer_to({ShrinkStep::kLeftOut, 5, 50, {}, {}, late});
-  EXPECT_EQ(answer.step, ShrinkStep::kKnows);
-  EXPECT_EQ(answer.id, 50u);
-  const auto refusal = memory.refusal_of(ask);
+  EXPECT_FALSE(memory.refusal_of(5));
+  const auto answer = memory.answer_to({ShrinkStep::kLeftOut, 5, 50, {}, {}, late}, 0);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->step, ShrinkStep::kKnows);
+  EXPECT_EQ(answer->id, 50u);
+  const auto refusal = memory.refusal_of(5);
   ASSERT_TRUE(refusal);
   EXPECT_EQ(refusal->step, ShrinkStep::kRefused);
   EXPECT_EQ(refusal->why.message(), "late");
-  EXPECT_FALSE(memory.refusal_of({ShrinkStep::kAsk, 6, 0, {}, {0, 1}, {}}));
+  EXPECT_FALSE(memory.refusal_of(6));
 }
 
 TEST(ShrinkMemory, SaysThatItsRankHasGoneOnWhereOthersWouldWithoutIt) {
   ShrinkMemory memory;
-  const ShrinkMessage ask{ShrinkStep::kAsk, 5, 0, {}, {0, 1}, {}};
-  memory.on_said(ask);
+  memory.on_said({ShrinkStep::kAsk, 5, 0, {}, {0, 1}, {}});
   memory.on_word({ShrinkStep::kDone, 5, 40, {}, {}, {}});
-  const ShrinkMessage answer =
-      memory.answer_to({ShrinkStep::kLeftOut, 5, 50, {}, {}, {ErrorCode::kTimeout, "late", 1}});
-  EXPECT_EQ(answer.step, ShrinkStep::kFinished);
-  EXPECT_EQ(answer.id, 40u);
-  EXPECT_FALSE(memory.refusal_of(ask));
+  const auto answer =
+      memory.answer_to({ShrinkStep::kLeftOut, 5, 50, {}, {}, {ErrorCode::kTimeout, "late", 1}}, 0);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->step, ShrinkStep::kFinished);
+  EXPECT_EQ(answer->id, 40u);
+  EXPECT_FALSE(memory.refusal_of(5));
+}
+
+// Else two parts could count it.
+TEST(ShrinkMemory, GivesItsWordToOneArbiterAlone) {
+  ShrinkMemory memory;
+  const Status late(ErrorCode::kTimeout, "late", 1);
+  memory.on_said({ShrinkStep::kAsk, 5, 0, {}, {0, 1}, {}});
+  ASSERT_TRUE(memory.answer_to({ShrinkStep::kLeftOut, 5, 50, {}, {}, late}, 0));
+  EXPECT_THAT(memory.to_repeat(), IsEmpty()) << "nor does it ask any more";
+  EXPECT_TRUE(memory.answer_to({ShrinkStep::kLeftOut, 5, 51, {}, {}, late}, 0)) << "anew";
+  EXPECT_FALSE(memory.answer_to({ShrinkStep::kLeftOut, 5, 60, {}, {}, late}, 2));
+  EXPECT_TRUE(memory.answer_to({ShrinkStep::kLeftOut, 6, 61, {}, {}, late}, 2)) << "another one";
 }
 
 TEST_F(Survivors, DoNotGoOnByTheWordOfAnArbiterThatIsCutOff) {
