@@ -222,15 +222,11 @@ void AccessTrials::choose(State& state, std::size_t way) {
   state.path = kTriedPaths[way];
 }
 
-// A check looks at what was tried; of calls of more than kLongBytes at the chosen path alone: too
-// few of them are made.
+// A check looks at all, since what made no difference to private memory may to what can be read in
+// place; of calls of more than kLongBytes at the chosen path alone: too few of them are made.
 std::uint32_t AccessTrials::ways_of(const State& state) {
   if (state.phase != Phase::kChecks) return state.ways;
-  std::uint32_t ways = 1u << state.chosen;
-  for (std::size_t way = 0; state.plan != &kPlanOfLong && way < state.least.size(); ++way) {
-    if (state.least[way] != 0) ways |= 1u << way;
-  }
-  return ways;
+  return state.plan == &kPlanOfLong ? 1u << state.chosen : state.plan->ways;
 }
 
 AccessPath AccessTrials::try_next(Class number, std::uint64_t sequence) {
