@@ -2,6 +2,7 @@
 // for each meaning.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 namespace unisono::grace {
@@ -27,7 +28,11 @@ inline constexpr std::chrono::milliseconds kOwnRank{1000};
 /// two cores, it takes a while.
 inline constexpr std::chrono::seconds kStandbyAnswer{2};
 static_assert(kOwnRank < kStandbyAnswer, "a standby is taken for dead before it has answered");
-/// Once it has taken over, ranks that do not come to it have failed; half of a longer silence.
+/// Once it has taken over, ranks that do not come to it have failed; ...
 inline constexpr std::chrono::seconds kSuccession{3};
+/// ... where the silence limit is long they lose an arbiter that is silent at different times.
+constexpr std::chrono::milliseconds succession_time(std::chrono::milliseconds silence) {
+  return std::max<std::chrono::milliseconds>(kSuccession, silence / 2);
+}
 
 }  // namespace unisono::grace

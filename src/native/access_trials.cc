@@ -34,17 +34,22 @@ struct TrialPlan {
 
 namespace {
 
+constexpr TrialPlan with_way(TrialPlan plan, std::uint32_t way) {
+  plan.ways |= way;
+  return plan;
+}
+
 constexpr std::uint32_t kMappedWay = 1, kStreamedWay = 2, kSingleCopyWay = 4, kWindowWay = 8;
 constexpr std::uint32_t kWaysOfCells = kMappedWay | kStreamedWay;
 constexpr std::uint32_t kPrivateWays = kMappedWay | kStreamedWay | kSingleCopyWay;
 constexpr TrialPlan kPlanOfCells{kWaysOfCells, 8, {12, 12, 2}, 20000, 300};
-constexpr TrialPlan kPlanOfRotatingCells{kWaysOfCells | kWindowWay, 8, {12, 12, 2}, 20000, 300};
+constexpr TrialPlan kPlanOfRotatingCells = with_way(kPlanOfCells, kWindowWay);
 constexpr TrialPlan kPlanOfShort{kPrivateWays | kWindowWay, 2, {3, 3, 2}, 5000, 100};
 constexpr TrialPlan kPlanOfLong{kPrivateWays, 1, {4, 3, 1}, 1000, 100, {12, 5, 1}, 50};
 static_assert(kPlanOfCells.rows.calls <= AccessTrials::kRowCallsMax);
 static_assert(kPlanOfLong.long_rows.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
-constexpr std::size_t kRotatingMin = std::size_t{8} << 10;  // shorter payloads gain nothing
+constexpr std::size_t kRotatingMin = std::size_t{8} << 10;  // it takes memory; see README.md
 
 // Sizes of a class differ by less, so that calls of several sizes are no change.
 constexpr std::uint32_t kChangedPercent = 200;
@@ -65,10 +70,8 @@ std::uint64_t nanoseconds(TimePoint at) {
 // who measures with few calls of hundreds of MiB should not wait for all of them.
 constexpr std::size_t kClasses = static_cast<std::size_t>(kCollectiveCount) * kCallSizes;
 
-// Each rank only writes, or only reads.
 bool goes_one_way(AccessTrials::Class number) {
-  const CollectiveFacts& facts = facts_of(static_cast<Collective>(number / kCallSizes));
-  return facts.has_root() && !facts.reduces;
+  return native::goes_one_way(facts_of(static_cast<Collective>(number / kCallSizes)));
 }
 
 std::size_t least_of(AccessTrials::Class number) { return kTriedCallMin << number % kCallSizes; }

@@ -7,9 +7,9 @@
 //
 // Such calls find more of what they need in a large cache the longer they go one way, so some calls
 // later those that were not far behind are tried again in rows of twelve. Shorter calls are tried
-// in two rows: 60 calls of those that fit a cell, never by single copy (84 from 8 KiB on where two
-// ranks may go around their rotation: payload_rotation.h, kWindow here); 28 up to 1 MiB, where what
-// can be read in place is tried through the window, too, because two members that take turns
+// in two rows: 60 calls of those that fit a cell, never by single copy (84 of more than 8 KiB where
+// two ranks may go around their rotation: payload_rotation.h, kWindow here); 28 up to 1 MiB, where
+// what can be read in place is tried through the window, too, because two members that take turns
 // (shared_cells.h) can be faster by that. Some thousand calls later all are tried again, and sooner
 // where a check shows that the machine is no longer the same: now and then a row of each path is
 // timed (of more than 1 MiB of the held one), and the held one's median is more than twice its time

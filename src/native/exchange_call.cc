@@ -87,11 +87,7 @@ Status ExchangeCall::plan(Offer* offer) {
 void ExchangeCall::plan_places(Offer* offer) {
   const int part = streams() ? 1 : 0;
   const std::size_t count = place_counts_[part];
-  if (count == 0) return;
-  if (context_.group.takes_turns()) {
-    may_rotate_ = may_rotate_ && context_.group.reserve_rotation().ok();
-    if (!may_rotate_) return;
-  }
+  if (count == 0 || (context_.group.takes_turns() && !context_.group.has_rotation())) return;
   const std::uint64_t first = chunks_of(next_place_[part], place_bytes_) % count;
   next_place_[part] = (first + fill_chunks_) % count * place_bytes_;
   offer->input.address = own_places_ = told_of(streams(), first);

@@ -11,7 +11,7 @@
 // writes a line that a reader has just read fetches it from that one's cache, which takes several
 // times as long as from one that both share. Two ranks have memory for that, in which what is
 // written past the caches has a part of its own, because either way leaves lines where the other
-// would not; of more each goes around its own window. The giver tells in its offer which part, and
+// would not; each of more goes around its own window. The giver tells in its offer which part, and
 // where its first chunk lies there.
 //
 // Blocks whose length the ranks have not agreed on (v-collectives) come with a table in the cell;
@@ -81,7 +81,6 @@ class ExchangeCall final : public LargeCall {
   std::size_t place_bytes_ = 0;       // of a chunk that goes around; 0: chunks lie in slots
   std::array<std::size_t, 2> place_counts_{};  // of each part; 0: chunks lie in slots
   std::array<std::size_t, 2> next_place_{};    // this rank's, by part: the offset behind the last
-  bool may_rotate_ = true;                     // there is memory for it
   std::uint64_t own_places_ = 0;               // what this rank tells of where its chunks lie
   std::uint64_t fill_chunks_ = 0, filled_ = 0;
   std::uint64_t rounds_ = 0, round_ = 0;

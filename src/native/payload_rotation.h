@@ -38,13 +38,7 @@ class PayloadRotation {
   /// What the owner of `line` tells.
   static bool told(const shm::CellLine& line) { return line.payload[0] != std::byte{0}; }
   /// Whether there is memory. Both ranks ask before such a call, so that neither meets new pages.
-  bool is_reserved() {
-    if (!is_tried_) {
-      is_tried_ = true;
-      is_reserved_ = group_.reserve_payload_rotation().ok();
-    }
-    return is_reserved_;
-  }
+  bool has_memory() { return group_.has_payload_rotation(); }
 
  private:
   static_assert(shm::kCachedRotationMin >= 4 * shm::kCellPayloadBytes);
@@ -53,8 +47,6 @@ class PayloadRotation {
   std::span<std::byte> memory_;
   std::size_t end_ = 0;  // of this call's place
   std::byte* place_ = nullptr;
-  bool is_tried_ = false;
-  bool is_reserved_ = false;
 };
 
 }  // namespace unisono::native

@@ -49,7 +49,7 @@ void SmallCall::start(const Arguments& arguments, const Transfer& transfer) {
   element_bytes_ = size_of(arguments.call.type);
   waits_for_all_ = transfer.sources.first == 0 && transfer.sources.last == cells_.size();
   class_ = AccessTrials::class_of(arguments.call.collective, transfer.largest_input_bytes);
-  may_rotate_ = cells_.size() == 2 && transfer.goes_one_way && !transfer.combines && !is_inline();
+  may_rotate_ = cells_.size() == 2 && transfer.goes_one_way && !is_inline();
   choose_path(class_ == AccessTrials::kNone ? AccessPath::kMapped : arguments.access);
   if (arguments.access != AccessPath::kAutomatic) class_ = AccessTrials::kNone;
   begin();
@@ -73,7 +73,7 @@ void SmallCall::begin() {
 
 void SmallCall::choose_path(AccessPath path) {
   streams_ = path == AccessPath::kStreamed;
-  rotates_ = may_rotate_ && path == AccessPath::kWindow && rotation_.is_reserved();
+  rotates_ = may_rotate_ && path == AccessPath::kWindow && rotation_.has_memory();
 }
 
 void SmallCall::try_path() {

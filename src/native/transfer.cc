@@ -125,7 +125,7 @@ Transfer transfer_of(const Call& call, int size, int self) {
   const Context context{call, facts, size, self, call.count * size_of(call.type)};
   transfer.sources = sources_of(context, facts.flow);
   transfer.readers = readers_of(context, facts.flow);
-  transfer.goes_one_way = facts.flow == Flow::kRootToAll || facts.flow == Flow::kAllToRoot;
+  transfer.goes_one_way = goes_one_way(facts);
   if (facts.is_collective() && facts.has_buffers()) {
     give(context, &transfer);
     take(context, &transfer);

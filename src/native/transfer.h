@@ -18,6 +18,11 @@ inline bool shares_combining(const CollectiveFacts& facts) {
   return facts.reduces && facts.is_one_vector() && !facts.is_prefix();
 }
 
+/// Each rank only gives, or only takes: what the root has, or what it gets.
+inline bool goes_one_way(const CollectiveFacts& facts) {
+  return facts.has_root() && !facts.reduces;
+}
+
 struct Block {
   std::size_t offset = 0;
   std::size_t bytes = 0;
@@ -66,7 +71,6 @@ struct Transfer {
   Blocks take;            ///< where a source's block goes in the output, and its length
   /// Where this rank's block begins in a source's input, if that is agreed.
   std::size_t source_offset = 0;
-  /// Only the root gives, or only the root takes.
   bool goes_one_way = false;
   bool shares_combining = false;
 

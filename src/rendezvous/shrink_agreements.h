@@ -109,9 +109,9 @@ class ShrinkAgreements {
   void gather(std::uint32_t communicator, Agreement* agreement, TimePoint now);
   /// All survivors have made their communicator.
   void conclude(std::uint32_t communicator, Agreement* agreement, TimePoint now);
-  /// Who has said that it knows who goes on, or is about to with the other survivors; ...
+  /// The survivors, and who has said that it knows that these go on.
   static IsHere knowing(const Agreement& agreement);
-  /// ... and who may yet.
+  /// Those, and who may still say so.
   IsHere knowing_soon(const Agreement& agreement) const;
   Parts parts(const Agreement& agreement, const IsHere& is_here) const;
   /// Those that are here are enough to know that no others go on.

@@ -6,19 +6,15 @@
 #include "base/keep_latest.h"
 
 namespace unisono::rendezvous {
-namespace {
-
-std::uint32_t communicator_of(const ShrinkMessage& word) { return word.communicator; }
 
 // The latest; null where there is none.
-template <typename Word, typename Of>
-const Word* find(const std::deque<Word>& words, std::uint32_t communicator, const Of& of) {
-  const auto found = std::find_if(words.rbegin(), words.rend(),
-                                  [&](const Word& word) { return of(word) == communicator; });
+template <typename Word>
+const Word* ShrinkMemory::find(const std::deque<Word>& words, std::uint32_t communicator) {
+  const auto found = std::find_if(words.rbegin(), words.rend(), [&](const Word& word) {
+    return communicator_of(word) == communicator;
+  });
   return found == words.rend() ? nullptr : &*found;
 }
-
-}  // namespace
 
 void ShrinkMemory::on_said(const ShrinkMessage& message) {
   if (message.step == ShrinkStep::kLeaves) {
@@ -47,11 +43,8 @@ void ShrinkMemory::on_word(const ShrinkMessage& word) {
 }
 
 std::optional<ShrinkMessage> ShrinkMemory::answer_to(const ShrinkMessage& left_out, Rank holder) {
-  if (const auto* const known = find(finished_, left_out.communicator, communicator_of)) {
-    return *known;
-  }
-  const LeftOut* const before = find(left_out_, left_out.communicator,
-                                     [](const LeftOut& left) { return left.refusal.communicator; });
+  if (const auto* const known = find(finished_, left_out.communicator)) return *known;
+  const LeftOut* const before = find(left_out_, left_out.communicator);
   if (before != nullptr && before->holder != holder) return {};
   ShrinkMessage refusal = left_out;
   refusal.step = ShrinkStep::kRefused;
@@ -61,8 +54,7 @@ std::optional<ShrinkMessage> ShrinkMemory::answer_to(const ShrinkMessage& left_o
 }
 
 std::optional<ShrinkMessage> ShrinkMemory::refusal_of(std::uint32_t communicator) const {
-  const LeftOut* const known =
-      find(left_out_, communicator, [](const LeftOut& left) { return left.refusal.communicator; });
+  const LeftOut* const known = find(left_out_, communicator);
   return known == nullptr ? std::nullopt : std::optional(known->refusal);
 }
 

@@ -31,13 +31,17 @@ class ShrinkMemory {
 
  private:
   static constexpr std::size_t kRememberedMax = 1024;
-
-  std::map<std::uint32_t, ShrinkMessage> asked_;  // by communicator; with what it has made
-  std::deque<ShrinkMessage> finished_, left_;
   struct LeftOut {
     ShrinkMessage refusal;
     Rank holder;
   };
+  static std::uint32_t communicator_of(const ShrinkMessage& word) { return word.communicator; }
+  static std::uint32_t communicator_of(const LeftOut& left) { return left.refusal.communicator; }
+  template <typename Word>
+  static const Word* find(const std::deque<Word>& words, std::uint32_t communicator);
+
+  std::map<std::uint32_t, ShrinkMessage> asked_;  // by communicator; with what it has made
+  std::deque<ShrinkMessage> finished_, left_;
   std::deque<LeftOut> left_out_;
 };
 

@@ -3,7 +3,6 @@
 // no clock of its own; the loop of the standby's arbiter owns it.
 #pragma once
 
-#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -17,9 +16,7 @@ class Succession {
  public:
   /// `silence`: as RendezvousPoint::silence.
   Succession(Rank self, int size, std::chrono::milliseconds silence = {})
-      : self_(self),
-        size_(size),
-        come_within_(std::max<Duration>(grace::kSuccession, silence / 2)) {}
+      : self_(self), size_(size), come_within_(grace::succession_time(silence)) {}
 
   void on_come(Rank rank, TimePoint now);
   /// Its connection closed before it had an answer.
@@ -35,7 +32,7 @@ class Succession {
   void on_refused();
   /// Ranks that have not come in time, once.
   std::vector<Rank> take_missing(TimePoint now);
-  /// The time that they have, since they lose an arbiter that is silent at different times.
+  /// The time that they have.
   Duration come_within() const { return come_within_; }
   const std::set<Rank>& came() const { return came_; }
   /// When the answers above may change; kNever while nothing is waited for.

@@ -43,8 +43,8 @@ void Survivor::say(ShrinkStep step, const Status& why) {
 void Survivor::await_word(TimePoint now) {
   const std::chrono::milliseconds silence = arbiter_.silence();
   // A standby may wait for those that are on their way to it, too.
-  const auto succession = std::max<std::chrono::milliseconds>(grace::kSuccession, silence / 2);
-  lost_at_ = later(now, patience_ + kSuspectTime + silence + succession + kWordTime);
+  const auto on_their_way = grace::succession_time(silence);
+  lost_at_ = later(now, patience_ + kSuspectTime + silence + on_their_way + kWordTime);
 }
 
 Survivor::Task Survivor::advance(const std::optional<ShrinkMessage>& word, TimePoint now) {

@@ -66,25 +66,28 @@ TrialMemory& SegmentGroup::trial_memory() const { return shared_->control().tria
 bool SegmentGroup::has_all_ranks() const { return size() == shared_->size(); }
 
 Status SegmentGroup::reserve_windows() {
-  return reserve({window(takes_turns() ? 0 : self_), (takes_turns() ? 2 : 1) * kWindowBytes},
-                 &windows_reserved_);
+  if (windows_reserved_) return {};
+  UNISONO_TRY(reserve({window(takes_turns() ? 0 : self_), (takes_turns() ? 2 : 1) * kWindowBytes}));
+  windows_reserved_ = true;
+  return {};
 }
 
-Status SegmentGroup::reserve_rotation() {
-  return reserve(rotation_.first(cached_bytes_ + kStreamedRotation), &rotation_reserved_);
+bool SegmentGroup::has_rotation() {
+  if (!has_rotation_)
+    has_rotation_ = reserve(rotation_.first(cached_bytes_ + kStreamedRotation)).ok();
+  return *has_rotation_;
 }
 
-Status SegmentGroup::reserve_payload_rotation() {
-  return reserve(payload_rotation(), &payload_rotation_reserved_);
+bool SegmentGroup::has_payload_rotation() {
+  if (!has_payload_rotation_) has_payload_rotation_ = reserve(payload_rotation()).ok();
+  return *has_payload_rotation_;
 }
 
-Status SegmentGroup::reserve(std::span<std::byte> memory, bool* reserved) const {
-  if (*reserved) return {};
+Status SegmentGroup::reserve(std::span<std::byte> memory) const {
   const auto offset = static_cast<std::size_t>(memory.data() - shared_->segment->base());
   UNISONO_TRY(shared_->segment->reserve(offset, memory.size()));
   // Else the first trials of paths would time first accesses.
   shared_->segment->populate(offset, memory.size());
-  *reserved = true;
   return {};
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -46,15 +47,15 @@ class SegmentGroup {
   /// Reserves the pages of this rank's window, or of both where members take turns.
   Status reserve_windows();
   /// The group's rotation, for what is written through the caches and past them. Who writes into it
-  /// reserves it first.
+  /// asks first whether there is memory for it, which the first question reserves.
   std::span<std::byte> cached_rotation() const { return rotation_.first(cached_bytes_); }
   std::span<std::byte> streamed_rotation() const {
     return rotation_.subspan(cached_bytes_, kStreamedRotation);
   }
-  Status reserve_rotation();
+  bool has_rotation();
   /// Its part for what would fit cells, likewise.
   std::span<std::byte> payload_rotation() const { return rotation_.last(cached_bytes_); }
-  Status reserve_payload_rotation();
+  bool has_payload_rotation();
   /// Of this host's ranks; whether what these learn of each other is what the group learns.
   TrialMemory& trial_memory() const;
   bool has_all_ranks() const;
@@ -79,7 +80,7 @@ class SegmentGroup {
                std::vector<int> members);
   void count_dead() const;
   bool count_closed(int member) const;
-  Status reserve(std::span<std::byte> memory, bool* reserved) const;
+  Status reserve(std::span<std::byte> memory) const;
   std::byte* member_base(int member) const {
     return block_ + kPageBytes + static_cast<std::size_t>(member) * SegmentLayout::member_bytes();
   }
@@ -99,8 +100,7 @@ class SegmentGroup {
   bool readable_by_all_ = true;
   bool mappable_by_all_ = true;
   bool windows_reserved_ = false;
-  bool rotation_reserved_ = false;
-  bool payload_rotation_reserved_ = false;
+  std::optional<bool> has_rotation_, has_payload_rotation_;  // not set: nobody has asked
 };
 
 }  // namespace unisono::shm
