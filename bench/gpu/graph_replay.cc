@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "bench/gpu/probe.h"
@@ -32,12 +34,12 @@ class Capture {
       gpu.must(gpu->EventRecord(fork, gpu.stream()), "recording");
       fork_ = fork;
     }
-    step_.arrive_and_wait();
+    meet();
     if (rank != 0) gpu.must(gpu->StreamWaitEvent(gpu.stream(), fork_, 0), "joining the capture");
-    step_.arrive_and_wait();
+    meet();
     body();
     if (rank != 0) gpu.must(gpu->EventRecord(mine, gpu.stream()), "recording");
-    step_.arrive_and_wait();
+    meet();
     CUgraph graph = nullptr;
     if (rank == 0) {
       for (std::size_t r = 1; r < events_.size(); ++r) {
@@ -46,17 +48,31 @@ class Capture {
       const auto end = gpu.find<decltype(&cuStreamEndCapture)>("cuStreamEndCapture");
       gpu.must(end(gpu.stream(), &graph), "ending a capture");
     }
-    step_.arrive_and_wait();
+    meet();
     gpu->EventDestroy(mine);
     gpu->EventDestroy(fork);
     return graph;
   }
-  void meet() { step_.arrive_and_wait(); }
+  /// Until all ranks are here. Throws what the first of those that have left failed with: what a
+  /// rank does without them fails too, and would be told in place of the cause.
+  void meet() {
+    step_.arrive_and_wait();
+    const std::scoped_lock lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+  }
   /// Of a rank that has failed: the others wait for it no more.
-  void leave() { step_.arrive_and_drop(); }
+  void leave(std::exception_ptr failure) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (!failure_) failure_ = std::move(failure);
+    }
+    step_.arrive_and_drop();
+  }
 
  private:
   std::barrier<> step_;
+  std::mutex mutex_;
+  std::exception_ptr failure_;
   std::vector<CUevent> events_;
   CUevent fork_ = nullptr;
 };
@@ -141,7 +157,7 @@ int main(int argc, char** argv) {
       try {
         gpu_probe::run_rank(communicator, capture, replays, bytes);
       } catch (...) {
-        capture.leave();
+        capture.leave(std::current_exception());
         throw;
       }
     };
