@@ -1,6 +1,6 @@
 // The text of a file of facts: what trials have shown on one machine (base/trial_facts.h).
 //
-//   unisono machine 3, trials 5                             kTrialsVersion
+//   unisono machine 3, trials N                             kTrialsVersion
 //   processor AMD EPYC ..., family 25 model 1 stepping 1     nine lines of the identity
 //   ...
 //   wait 64 exchange=310 kernel=742                          ns (base/host_facts.h)

@@ -49,7 +49,7 @@ constexpr TrialPlan kPlanOfLong{kPrivateWays, 1, {4, 3, 1}, 1000, 100, {12, 5, 1
 static_assert(kPlanOfCells.rows.calls <= AccessTrials::kRowCallsMax);
 static_assert(kPlanOfLong.long_rows.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
-constexpr std::size_t kRotatingMin = std::size_t{8} << 10;  // it takes memory; see README.md
+constexpr std::size_t kRotatingMin = std::size_t{2} << 10;  // see README.md
 
 // Sizes of a class differ by less, so that calls of several sizes are no change.
 constexpr std::uint32_t kChangedPercent = 200;

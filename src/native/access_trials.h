@@ -7,7 +7,7 @@
 //
 // Such calls find more of what they need in a large cache the longer they go one way, so some calls
 // later those that were not far behind are tried again in rows of twelve. Shorter calls are tried
-// in two rows: 60 calls of those that fit a cell, never by single copy (84 of more than 8 KiB where
+// in two rows: 60 calls of those that fit a cell, never by single copy (84 of more than 2 KiB where
 // two ranks may go around their rotation: payload_rotation.h, kWindow here); 28 up to 1 MiB, where
 // what can be read in place is tried through the window, too, because two members that take turns
 // (shared_cells.h) can be faster by that. Some thousand calls later all are tried again, and sooner

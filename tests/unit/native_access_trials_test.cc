@@ -459,12 +459,13 @@ TEST(AccessTrials, BeginWithWhatIsTriedOfTheClass) {
 TEST(AccessTrials, TryTheRotationForCellsOfTwoRanksThatGoOneWay) {
   const auto choice = [](int members, Collective collective, std::size_t bytes) {
     const Times times = times_of(100, 90, 1, 50);
-    return Members(members, {}, collective).make(bytes, {{700, times}}).front().back();
+    return Members(members, {}, collective).make(bytes, {{1500, times}}).front().back();
   };
   EXPECT_EQ(choice(2, Collective::kScatter, shm::kCellPayloadBytes), kWindow);
   EXPECT_EQ(choice(3, Collective::kScatter, shm::kCellPayloadBytes), kStreamed);
   EXPECT_EQ(choice(2, Collective::kReduce, shm::kCellPayloadBytes), kStreamed);
-  EXPECT_EQ(choice(2, Collective::kScatter, kOfACell), kStreamed) << "it would take memory";
+  EXPECT_EQ(choice(2, Collective::kScatter, 2049), kWindow);
+  EXPECT_EQ(choice(2, Collective::kScatter, 2048), kStreamed) << "it would take longer";
 }
 
 // In the first lap lines come from where they never come from again.
