@@ -202,10 +202,20 @@ bool AccessTrials::settles_rotation(Class number) {
     if (length == 0 || settled || !is_among(ways_of(state), way)) continue;
     settled = true;
     state.path = kTriedPaths[way];
-    state.next_change = state.calls + static_cast<std::uint32_t>(length / bytes);
+    state.next_change = state.calls + static_cast<std::uint32_t>(length / given_to_others(number));
     return true;
   }
   return false;
+}
+
+// The least that a call lays there: a block that a rank gives itself is not among it, but in a
+// cell.
+std::size_t AccessTrials::given_to_others(Class number) const {
+  const std::size_t bytes = least_of(number);
+  const bool in_parts =
+      facts_of(static_cast<Collective>(number / kCallSizes)).input.holds == Holds::kBlocks;
+  const bool leaves_out_own = in_parts && bytes >= shm::kCellPayloadBytes;
+  return leaves_out_own ? bytes - bytes / static_cast<std::size_t>(group_.size()) : bytes;
 }
 
 // Bytes of what calls by the path go around; 0: nothing.

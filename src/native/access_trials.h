@@ -112,6 +112,7 @@ class AccessTrials {
 
   AccessPath change(Class number, std::uint64_t sequence);
   bool settles_rotation(Class number);
+  std::size_t given_to_others(Class number) const;
   std::size_t lap_of(AccessPath path, bool in_cell) const;
   AccessPath try_next(Class number, std::uint64_t sequence);
   void decide(Class number);

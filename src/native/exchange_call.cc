@@ -45,7 +45,8 @@ bool ExchangeCall::overwrites_input() const {
 // Where one rank gives and the others take, or the other way round, these take a piece while those
 // write the next.
 void ExchangeCall::choose_units() {
-  const auto parts = transfer_.in_parts ? static_cast<std::size_t>(size()) : 1;
+  const std::size_t blocks = transfer_.in_parts ? static_cast<std::size_t>(size()) : 1;
+  const std::size_t parts = is_prepared() ? blocks : std::max<std::size_t>(blocks - 1, 1);
   const std::size_t given = transfer_.largest_input_bytes;
   unit_ = shm::kWindowSlotBytes / parts / shm::kLineBytes * shm::kLineBytes;
   single_copy_unit_ = unit_;
@@ -53,7 +54,7 @@ void ExchangeCall::choose_units() {
   place_counts_ = {};
   if (given == kNotAgreed || !transfer_.goes_one_way) return;
   // A block comes in quarters of at most 64 KiB, a long one in sixteenths.
-  const std::size_t block = given / parts;
+  const std::size_t block = given / blocks;
   const std::size_t piece = std::max(std::min(block / 4, kRootedPieceBytes), block / 16);
   unit_ = std::min(unit_, shm::round_up(std::max<std::size_t>(piece, 1), shm::kPageBytes));
   single_copy_unit_ = single_copy_unit_ / unit_ * unit_;
@@ -68,6 +69,7 @@ void ExchangeCall::choose_units() {
 Status ExchangeCall::plan(Offer* offer) {
   choose_units();
   filled_ = round_ = own_taken_ = 0;
+  keeps_filling_ = !transfer_.goes_one_way;
   taken_in_round_ = 0;
   operands_.resize(static_cast<std::size_t>(size()));
   plan_input(offer);
@@ -117,7 +119,7 @@ Status ExchangeCall::accept_places(int member, std::uint64_t told) {
 }
 
 void ExchangeCall::plan_input(Offer* offer) {
-  const bool prepares = transfer_.combines && reduction_->prepares();
+  const bool prepares = is_prepared();
   const bool is_read = transfer_.readers.last > transfer_.readers.first;
   const bool small = transfer_.largest_input_bytes == kNotAgreed && is_read &&
                      packed_bytes() + table_bytes() <= shm::kCellPayloadBytes;
@@ -216,9 +218,17 @@ Status ExchangeCall::accept(int member, const Offer& offer) {
   return {};
 }
 
+// Ranks that give and take fill all slots that are free, then take all chunks that have come: a
+// chunk to and a chunk fro takes longer than all to and all fro (README.md has figures).
 bool ExchangeCall::step() {
+  if (keeps_filling_ && can_fill()) {
+    fill();
+    return true;
+  }
+  keeps_filling_ = false;
   if (take()) return true;
   if (!can_fill()) return take_own_early();
+  keeps_filling_ = !transfer_.goes_one_way;
   fill();
   return true;
 }
@@ -238,7 +248,7 @@ std::byte* ExchangeCall::place_of(int owner, std::uint64_t chunk) const {
 std::byte* ExchangeCall::part_in_slot(int owner, int reader, std::uint64_t chunk) const {
   std::byte* const slot = place_of(owner, chunk);
   if (!transfer_.in_parts) return slot;
-  return slot + static_cast<std::size_t>((reader - owner + size()) % size()) * unit_;
+  return slot + static_cast<std::size_t>((reader - owner - 1 + size()) % size()) * unit_;
 }
 
 bool ExchangeCall::can_fill() const {

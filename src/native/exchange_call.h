@@ -2,7 +2,9 @@
 // per reader, and takes blocks from its sources, which it copies side by side or combines.
 //
 //   slot of a broadcast, all_gather, gather, scan:  |          chunk k of the input           |
-//   slot of a scatter, all_to_all, reduce_scatter:  | piece k for itself | for the next | ... |
+//   slot of a scatter, all_to_all, reduce_scatter:  | piece k for the next rank | ... |
+//
+// The last piece is the rank's own, where what it gives is prepared; else it reads its input.
 //
 // In rounds: round k takes piece k of every block. A rank that is ahead is held up by the number
 // of slots alone.
@@ -43,6 +45,8 @@ class ExchangeCall final : public LargeCall {
   bool waits_for(int member) const override;
 
   void choose_units();
+  /// What others read is not the rank's own input.
+  bool is_prepared() const { return transfer_.combines && reduction_->prepares(); }
   void plan_input(Offer* offer);
   void plan_chunks();
   bool has_table() const {
@@ -89,6 +93,7 @@ class ExchangeCall final : public LargeCall {
   shm::MemoryPath path_ = shm::MemoryPath::kNone;
   bool own_from_offer_ = false;  // its own block is read from its slot or cell (prepared input)
   bool fills_before_taking_ = false;
+  bool keeps_filling_ = false;  // while a slot is free
   bool streaming_ = false;
   std::vector<const void*> operands_;
 };

@@ -229,6 +229,6 @@ struct SegmentLayout {
 };
 
 /// Another one for every change of what lies where.
-inline constexpr std::uint64_t kSegmentMagic = 0x36'6f6e'6f73'696e'75;  // "unisono6"
+inline constexpr std::uint64_t kSegmentMagic = 0x37'6f6e'6f73'696e'75;  // "unisono7"
 
 }  // namespace unisono::shm
