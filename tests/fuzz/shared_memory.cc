@@ -332,10 +332,10 @@ void fuzz_message_ring(std::span<const std::byte> input) {
   if (!lines.empty()) std::memcpy(memory.geometry.line(0), lines.data(), lines.size());
   RingSink sink(&dice);
   // Two buffers, of which the other rank has one, in memory of their exact size.
-  std::vector<std::byte> pieces(2 * memory.geometry.piece_bytes);
+  std::vector<std::byte> pieces(2 * memory.geometry.buffer_bytes);
   PassedBuffers buffers(1, true);
-  buffers.add_own(pieces.data(), memory.geometry.piece_bytes);
-  buffers.add_theirs(pieces.data() + memory.geometry.piece_bytes, memory.geometry.piece_bytes);
+  buffers.add_own(pieces.data(), memory.geometry.buffer_bytes);
+  buffers.add_theirs(pieces.data() + memory.geometry.buffer_bytes, memory.geometry.buffer_bytes);
   const DicedLoans loans(&dice);
   RingReceiver receiver(memory.geometry, 1, dice.below(2) == 0 ? nullptr : &loans, &buffers);
   // Nobody writes any more, so a record may be read again and again: as often as this.
@@ -364,7 +364,7 @@ std::vector<Bytes> ring_corpus() {
   };
   const auto write = [&](std::initializer_list<std::uint32_t> sizes, RingLeft how) {
     RingMemory memory;
-    std::vector<std::byte> piece(memory.geometry.piece_bytes);
+    std::vector<std::byte> piece(memory.geometry.buffer_bytes);
     PassedBuffers buffers(1, false);  // so that its number is one that the receiver has not
     buffers.add_own(piece.data(), piece.size());
     RingSender sender(memory.geometry, &buffers);

@@ -93,7 +93,7 @@ TEST(AwaitedMessage, InPiecesIsLeftToPollAlsoInItsMidst) {
   ASSERT_EQ(ring.receiver.take(recorder), Took::kRecord);
   ASSERT_TRUE(ring.receiver.reading());
   // A short one cannot begin before it has ended, whatever the writer claims.
-  const std::size_t next = 1 + ring.memory.geometry().piece_bytes / kLineBytes;
+  const std::size_t next = 1 + ring.memory.geometry().piece_bytes(room.size()) / kLineBytes;
   ring.memory.write_word(ring.memory.line(next), (1u << 31) | 100u);
   std::vector<std::byte> short_room(100);
   EXPECT_EQ(ring.take(short_room), TakeResult::kOther);

@@ -60,7 +60,7 @@ TEST(MessageRing, CarriesPiecesThatAreWrittenPastTheCaches) {
       take_all(receiver, recorder);  // checks the payload
       ASSERT_EQ(recorder.count(0), sequence);
       // 40001 bytes are three pieces.
-      const std::size_t piece_bytes = memory.geometry().piece_bytes;
+      const std::size_t piece_bytes = memory.geometry().piece_bytes(bytes);
       const std::size_t headers = (bytes + piece_bytes - 1) / piece_bytes;
       const std::size_t lines = headers + (bytes + kLineBytes - 1) / kLineBytes;
       at = memory.geometry().wrap(at + static_cast<std::uint32_t>(lines));

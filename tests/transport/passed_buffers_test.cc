@@ -17,8 +17,8 @@ struct Side {
       : buffers(in.geometry().buffer_count, is_first),
         sender(out.geometry(), &buffers),
         receiver(in.geometry(), 0, nullptr, &buffers) {
-    buffers.add_theirs(in.geometry().buffers, in.geometry().piece_bytes);
-    buffers.add_own(out.geometry().buffers, out.geometry().piece_bytes);
+    buffers.add_theirs(in.geometry().buffers, in.geometry().buffer_bytes);
+    buffers.add_own(out.geometry().buffers, out.geometry().buffer_bytes);
   }
   void send(std::size_t bytes) {
     const Frame frame = make_frame(sent++, bytes);
@@ -46,7 +46,7 @@ struct Pair {
   /// Whether the buffer at `index` of a ring holds the payload of that frame.
   bool is_in_buffer(int ring, int index, std::uint64_t sequence, std::size_t bytes) const {
     const RingGeometry geometry = memory[ring].geometry();
-    const std::size_t offset = static_cast<std::size_t>(index) * geometry.piece_bytes;
+    const std::size_t offset = static_cast<std::size_t>(index) * geometry.buffer_bytes;
     return std::memcmp(geometry.buffers + offset, make_frame(sequence, bytes).payload.data(),
                        bytes) == 0;
   }
@@ -58,8 +58,15 @@ TEST(PassedBuffers, AreAnEighthOfARingAtMost) {
   const Memory memory(kRingBytes);
   const RingGeometry geometry = memory.geometry();
   EXPECT_EQ(geometry.buffer_count, 2);
-  EXPECT_LE(geometry.buffers + 2 * geometry.piece_bytes, memory.ring().base + kRingBytes);
-  EXPECT_LE(2 * geometry.piece_bytes, kRingBytes / 8);
+  EXPECT_LE(geometry.buffers + 2 * geometry.buffer_bytes, memory.ring().base + kRingBytes);
+  EXPECT_LE(2 * geometry.buffer_bytes, kRingBytes / 8);
+}
+
+TEST(PassedBuffers, OfALargeRingTakeAWholeFrameInQuarters) {
+  const Memory out(std::size_t{2} << 20), in(std::size_t{2} << 20);
+  Side side(out, in, true);
+  side.send(kFramePayloadMax);
+  EXPECT_EQ(side.buffers.take(), -1) << "a quarter went another way";
 }
 
 TEST(PassedBuffers, TheAnswerGoesInTheBufferThatCameLast) {
@@ -168,6 +175,8 @@ TEST(PassedBuffers, OnesThatThePeerDoesNotHaveEndTheLink) {
   }
   EXPECT_EQ(end_after(kFlag | number(2) | 1000, &buffers).code(), ErrorCode::kProtocol)
       << "a number without the flag";
+  EXPECT_EQ(end_after(kFlag | kPassed | number(2) | 200'000, &buffers).code(), ErrorCode::kProtocol)
+      << "a quarter that is longer than a buffer";
   EXPECT_EQ(end_after(kFlag | kPassed | 1u << 29 | number(2) | 16, &buffers).code(),
             ErrorCode::kProtocol)
       << "inline";

@@ -105,16 +105,19 @@ Result<RingGeometry> RingGeometry::of(RingMemory memory) {
   static_assert(sizeof(std::uint32_t) + sizeof(ReaderTimes) <= kLineBytes);
   geometry.times = reinterpret_cast<ReaderTimes*>(geometry.left + 1);
   // Buffers take an eighth at most; a small ring has none.
+  const std::size_t share = memory.bytes / 8 / kRingBuffersMax / kLineBytes * kLineBytes;
+  const std::size_t buffer_bytes = std::clamp(share, kPieceBytesMin, kPieceBytesMax);
   const std::size_t buffers =
-      std::min<std::size_t>(memory.bytes / 8 / kPieceBytesMax, kRingBuffersMax);
-  const std::size_t lines = memory.bytes - kRingControlBytes - buffers * kPieceBytesMax;
+      std::min<std::size_t>(memory.bytes / 8 / buffer_bytes, kRingBuffersMax);
+  const std::size_t lines = memory.bytes - kRingControlBytes - buffers * buffer_bytes;
   geometry.line_count = static_cast<std::uint32_t>(lines / kLineBytes);
   geometry.buffer_count = static_cast<int>(buffers);
+  geometry.buffer_bytes = static_cast<std::uint32_t>(buffer_bytes);
   geometry.buffers = geometry.line(geometry.line_count);
   // At most a quarter of the ring: with an eighth that the reader has not yet told of, the next
   // piece always finds room once the ring is drained.
   const std::size_t quarter = geometry.line_count / 4 * kLineBytes;
-  geometry.piece_bytes = static_cast<std::uint32_t>(std::min(kPieceBytesMax, quarter));
+  geometry.piece_bytes_max = static_cast<std::uint32_t>(std::min(kPieceBytesMax, quarter));
   return geometry;
 }
 
@@ -135,7 +138,8 @@ bool RingSender::has_room(std::uint32_t lines) {
 }
 
 RingSender::Written RingSender::write_piece(std::span<const std::byte> payload) {
-  const int buffer = passes_ && payload.size() >= kPassedBytesMin ? buffers_->take() : -1;
+  const bool fits = payload.size() >= kPassedBytesMin && payload.size() <= ring_.buffer_bytes;
+  const int buffer = passes_ && fits ? buffers_->take() : -1;
   if (buffer < 0) return {write_to_ring(payload).bits, 1 + lines_for(payload.size())};
   std::memcpy(buffers_->memory(buffer), payload.data(), payload.size());
   return {kPassed | static_cast<std::uint32_t>(buffer) << kBufferShift, 1};
@@ -190,7 +194,8 @@ RingSender::Pushed RingSender::push(const FrameHeader& header, std::span<const s
     publish(kInline | header.payload_bytes, 1);
     return Pushed::kWhole;
   }
-  const std::size_t piece = std::min<std::size_t>(payload.size(), ring_.piece_bytes);
+  piece_bytes_ = ring_.piece_bytes(payload.size());
+  const std::size_t piece = std::min(payload.size(), piece_bytes_);
   if (!has_room(1 + lines_for(piece))) return broken_ ? Pushed::kBroken : Pushed::kNothing;
   passes_ = buffers_ != nullptr && header.total_bytes <= kFramePayloadMax;
   const Written written = write_piece(payload.first(piece));
@@ -212,6 +217,7 @@ RingSender::Pushed RingSender::lend(const FrameHeader& header, std::span<const s
   write_header(ring_.line(position_), header);
   loan_path_ = lent.path;
   publish(kLent, 2);
+  piece_bytes_ = ring_.piece_bytes(payload.size());
   rest_ = payload.data();
   rest_bytes_ = payload.size();
   return Pushed::kPart;
@@ -249,7 +255,7 @@ RingSender::Pushed RingSender::resume() {
   if (loan_ != nullptr && !loan_ended()) return Pushed::kPart;
   if (broken_) return Pushed::kBroken;
   while (rest_bytes_ > 0) {
-    const std::size_t piece = std::min<std::size_t>(rest_bytes_, ring_.piece_bytes);
+    const std::size_t piece = std::min(rest_bytes_, piece_bytes_);
     if (!has_room(1 + lines_for(piece))) return broken_ ? Pushed::kBroken : Pushed::kPart;
     const Written written = write_piece({rest_, piece});
     publish(kContinuation | static_cast<std::uint32_t>(piece) | written.word, written.lines);
@@ -308,8 +314,9 @@ TakeResult RingReceiver::take_awaited(const AwaitedMessage& awaited) {
   const bool is_inline = bytes <= kInlineBytesMax;
   const bool is_passed = (word & kPassed) != 0;
   const std::uint32_t expected = kPublished | (is_inline ? kInline : 0) | bytes;
-  if (reading() || bytes > ring_.piece_bytes ||
-      (is_passed ? word & ~(kPassed | kBufferMask) : word) != expected || !is_possible(word)) {
+  if (reading() || bytes > ring_.piece_bytes(bytes) ||
+      (is_passed ? word & ~(kPassed | kBufferMask) : word) != expected ||
+      !is_possible(word, bytes)) {
     return TakeResult::kOther;
   }
   FrameHeader header;
@@ -338,10 +345,10 @@ TakeResult RingReceiver::take_awaited(const AwaitedMessage& awaited) {
   return TakeResult::kTaken;
 }
 
-// What the first word of a piece says of a buffer.
-bool RingReceiver::is_possible(std::uint32_t word) const {
+// What the first word of a piece of `bytes` says of a buffer.
+bool RingReceiver::is_possible(std::uint32_t word, std::size_t bytes) const {
   if ((word & kPassed) == 0) return (word & kBufferMask) == 0;
-  return (word & (kInline | kLent)) == 0 && buffers_ != nullptr &&
+  return (word & (kInline | kLent)) == 0 && buffers_ != nullptr && bytes <= ring_.buffer_bytes &&
          buffers_->is_theirs(buffer_of(word));
 }
 
@@ -354,7 +361,8 @@ RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink)
   const std::uint32_t flags = word & ~(kPublished | kPieceMask | kBytesMask);
   const bool is_inline = flags == kInline && header_.payload_bytes <= kInlineBytesMax;
   const bool is_lent = flags == kLent && header_.payload_bytes == 0 && look_at_loan();
-  if ((flags != 0 && !is_inline && !is_lent) || !is_possible(word) || !is_known(header_) ||
+  const std::size_t piece = std::min(std::size_t{header_.payload_bytes}, piece_bytes());
+  if ((flags != 0 && !is_inline && !is_lent) || !is_possible(word, piece) || !is_known(header_) ||
       (!is_lent && header_.payload_bytes > kFramePayloadMax)) {
     return break_off("a frame of kind " + std::to_string(static_cast<int>(header_.kind)) +
                      ", class " + std::to_string(static_cast<int>(header_.frame_class)) + " and " +
@@ -384,7 +392,7 @@ RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink)
   placement_ = sink.place(peer_, header_);
   // The first frame tells for those that follow.
   if (header_.offset == 0) streams_ = stores_past_caches();
-  take_payload(std::min<std::size_t>(header_.payload_bytes, ring_.piece_bytes), word, sink);
+  take_payload(piece, word, sink);
   return Took::kRecord;
 }
 
@@ -450,8 +458,8 @@ RingReceiver::Took RingReceiver::take_continuation(std::uint32_t word, FrameSink
     std::memcpy(&header, ring_.line(position_), sizeof header);
     if (header.kind == kGoodbyeKind) return take_goodbye(header);
   }
-  const std::size_t piece = std::min<std::size_t>(rest_bytes_, ring_.piece_bytes);
-  if ((word & ~(kPublished | kPieceMask)) != (kContinuation | piece) || !is_possible(word)) {
+  const std::size_t piece = std::min(rest_bytes_, piece_bytes());
+  if ((word & ~(kPublished | kPieceMask)) != (kContinuation | piece) || !is_possible(word, piece)) {
     return break_off("a piece with the first word " + std::to_string(word) + " where " +
                      std::to_string(piece) + " bytes of a frame were to follow");
   }

@@ -49,8 +49,9 @@ inline constexpr std::size_t kRingBytesMin = 4096;
 inline constexpr std::size_t kRingBytesMax = std::size_t{1} << 30;
 
 /// The piece of a frame that is published at once: the reader copies one out while the writer
-/// writes the next. Smaller rings use smaller pieces.
-inline constexpr std::size_t kPieceBytesMax = 16 * 1024;
+/// writes the next. A quarter of the frame within these bounds; smaller rings use smaller pieces.
+inline constexpr std::size_t kPieceBytesMin = 16 * 1024;
+inline constexpr std::size_t kPieceBytesMax = 64 * 1024;
 
 /// Pieces of this size or more go in a buffer, if there is one and the message is one frame: longer
 /// ones fill the ring many times over, and buffers have left the caches when the next one comes.
@@ -72,14 +73,21 @@ struct RingGeometry {
   std::uint32_t* left = nullptr;
   ReaderTimes* times = nullptr;
   std::uint32_t line_count = 0;
-  std::uint32_t piece_bytes = 0;
-  std::byte* buffers = nullptr;  ///< behind the lines, of piece_bytes each
+  std::uint32_t piece_bytes_max = 0;
+  std::byte* buffers = nullptr;  ///< behind the lines
+  std::uint32_t buffer_bytes = 0;
   int buffer_count = 0;
   TrialMemory* trials = nullptr;  ///< RingMemory::trials
 
   /// kInvalidArgument when the memory is too small, too large or not aligned to a line.
   static Result<RingGeometry> of(RingMemory memory);
   std::byte* line(std::uint32_t index) const { return lines + index * kLineBytes; }
+  /// Of a frame with a payload of `bytes`: whole lines.
+  std::size_t piece_bytes(std::size_t bytes) const {
+    const std::size_t quarter = round_up((bytes + 3) / 4, kPageBytes);
+    return std::min<std::size_t>(std::clamp(quarter, kPieceBytesMin, kPieceBytesMax),
+                                 piece_bytes_max);
+  }
   /// How much of a payload of `bytes`, behind the header line at `index`, lies before the end; the
   /// rest is at line 0.
   std::size_t bytes_before_end(std::uint32_t index, std::size_t bytes) const {
@@ -158,6 +166,7 @@ class RingSender {
   std::uint64_t consumed_seen_ = 0;  // the reader's counter when last looked at
   const std::byte* rest_ = nullptr;  // of the frame partly written
   std::size_t rest_bytes_ = 0;
+  std::size_t piece_bytes_ = 0;
   std::vector<std::byte> detached_;  // the copy that rest_ then points into
   std::byte* loan_ = nullptr;        // the line of a loan that nobody has decided on
   MemoryPath loan_path_ = MemoryPath::kNone;
@@ -216,7 +225,8 @@ class RingReceiver {
   Took take_continuation(std::uint32_t word, FrameSink& sink);
   Took take_goodbye(const FrameHeader& header);
   Took break_off(const std::string& what);
-  bool is_possible(std::uint32_t piece_word) const;
+  bool is_possible(std::uint32_t word, std::size_t bytes) const;
+  std::size_t piece_bytes() const { return ring_.piece_bytes(header_.payload_bytes); }
   void take_payload(std::size_t bytes, std::uint32_t word, FrameSink& sink);
   void copy_out(std::size_t bytes, FrameSink& sink);
   void hand_over(std::span<const std::byte> part, FrameSink& sink);

@@ -20,7 +20,7 @@
 namespace unisono::shm {
 
 /// Of one ring, at most; the record of a piece has room for the numbers of twice as many.
-inline constexpr int kRingBuffersMax = 8;
+inline constexpr int kRingBuffersMax = 4;
 
 class PassedBuffers {
  public:

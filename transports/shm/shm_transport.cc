@@ -21,7 +21,7 @@ ShmTransport::Link::Link(Rank self, Rank peer, const RingGeometry& incoming, Ope
       receiver_(incoming, peer, loans, buffers_.get()),
       open_ring_(open_ring),
       loans_(loans) {
-  buffers_->add_theirs(incoming.buffers, incoming.piece_bytes);
+  buffers_->add_theirs(incoming.buffers, incoming.buffer_bytes);
 }
 
 MemoryHandle ShmTransport::Link::lend(const FrameHeader& header,
@@ -188,7 +188,7 @@ void ShmTransport::Link::activate() {
   const Result<RingGeometry> geometry = RingGeometry::of(*memory);
   if (!geometry) return fail(geometry.status());
   UNISONO_ASSERT(geometry->buffer_count == buffers_->count(), "both rings have the same size");
-  buffers_->add_own(geometry->buffers, geometry->piece_bytes);
+  buffers_->add_own(geometry->buffers, geometry->buffer_bytes);
   sender_.emplace(*geometry, buffers_.get());
 }
 
