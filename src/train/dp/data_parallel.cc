@@ -65,6 +65,7 @@ class DataParallel::Impl {
   Predictions predict(const InputView& inputs, bool training) {
     const std::vector<std::size_t> chunks = chunks_of(check(inputs));
     meter_.begin(chunks);
+    chunks_.clear();  // whatever fails below: the replicas keep nothing of an earlier pass
     pass_.training = training;
     pass_.seed = options_.seed;
     pass_.step = optimizer_->steps();
@@ -74,7 +75,7 @@ class DataParallel::Impl {
         replicas_.scatter(inputs, options_.dim, chunks, options_.inputs_on_first_device);
     Predictions predictions{replicas_.apply(std::move(mine), chunks, pass_), chunks};
     joined_ = join_outputs(predictions.devices, options_.dim);
-    chunks_ = training ? chunks : std::vector<std::size_t>();
+    if (training) chunks_ = chunks;
     return predictions;
   }
 
