@@ -1,13 +1,8 @@
 #include "csrc/backend.h"
 
-#include <ATen/record_function.h>
-#include <c10/core/Event.h>
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <limits>
-#include <set>
 
+#include "csrc/started.h"
 #include "csrc/tensors.h"
 
 namespace unisono_torch {
@@ -15,30 +10,6 @@ namespace {
 
 using c10d::OpType;
 using std::chrono::milliseconds;
-
-// Torch's stream as the handle that CUDA knows it by.
-template <typename Stream>
-void* handle_of(const Stream& stream) {
-  if constexpr (requires { stream.native_handle(); }) {
-    return stream.native_handle();
-  } else {
-    TORCH_CHECK(false, "unisono: CUDA tensors need torch 2.6 or newer");
-  }
-}
-
-// `stream` waits for what is in the current one.
-void follow_current(const c10::Stream& stream) {
-  const c10::impl::VirtualGuardImpl guard(stream.device_type());
-  c10::Event before(stream.device_type());
-  before.record(guard.getStream(stream.device()));
-  before.block(stream);
-}
-
-unisono_call call_of(unisono_collective collective) {
-  unisono_call call = UNISONO_CALL_INIT;
-  call.collective = collective;
-  return call;
-}
 
 // A call that only moves data, of as many elements as `model` has and of its type.
 unisono_call move_of(unisono_collective collective, const at::Tensor& model, const void* in,
@@ -52,82 +23,12 @@ unisono_call move_of(unisono_collective collective, const at::Tensor& model, con
   return call;
 }
 
-// The call in profiles, null where nobody profiles. It stays for ever, since records of calls refer
-// to it.
-const char* title_of(const std::string& backend, const char* operation) {
-  if (!at::hasCallbacks()) return nullptr;
-  static std::mutex mutex;
-  static auto& titles = *new std::set<std::string>;
-  const std::lock_guard lock(mutex);
-  return titles.insert(backend + ':' + operation).first->c_str();
-}
-
 void check_root(int64_t root, int size, const char* operation) {
   TORCH_CHECK(root >= 0 && root < size, "unisono: ", operation, ": the root is ", root,
               ", accepted are 0 to ", size - 1);
 }
 
 }  // namespace
-
-void UnisonoBackend::Refusal::operator()(UnisonoBackend* backend) const {
-  std::vector<WorkPointer> dropped;  // ends when the mutex is free again
-  const std::lock_guard lock(backend->mutex_);
-  backend->is_coalescing_ = false;
-  dropped.swap(backend->coalesced_);
-}
-
-// A work in the making, from the first line of a call on.
-struct UnisonoBackend::Started {
-  Started(UnisonoBackend* backend, const char* operation) : unfinished(backend), name(operation) {}
-
-  Unfinished unfinished;
-  const char* name;
-  std::shared_ptr<Lent> lent = std::make_shared<Lent>();
-  c10::intrusive_ptr<UnisonoWork> work;
-  unisono_call_options options = UNISONO_CALL_OPTIONS_INIT;
-  // Of tensors of a GPU: what the call comes behind. Its work is in there too, but for messages,
-  // which would hold each other up there: one that is received first waits for one that is sent.
-  std::optional<c10::Stream> stream{};
-  bool is_numbered = false;
-
-  unisono_call reduction(unisono_collective collective, const at::Tensor& tensor,
-                         const c10d::ReduceOp& op) {
-    unisono_call call = call_of(collective);
-    call.type = type_of(tensor, name);
-    call.op = op_of(op, tensor, name, &options);
-    return call;
-  }
-
-  // Where the call reads or writes a tensor: in place where it is contiguous, else in a copy.
-  const void* read(const at::Tensor& tensor) {
-    lent->tensors.push_back(tensor.contiguous());
-    return lent->tensors.back().data_ptr();
-  }
-  void* write(const at::Tensor& tensor, bool reads_it_too) {
-    if (tensor.is_contiguous()) {
-      lent->tensors.push_back(tensor);
-      return tensor.data_ptr();
-    }
-    at::Tensor room =
-        reads_it_too ? tensor.contiguous().view({-1}) : flat_like(tensor, tensor.numel());
-    lent->copies.push_back({room, {tensor}});
-    return room.data_ptr();
-  }
-  // The same for blocks of all ranks.
-  const void* read_all(const Tensors& tensors) {
-    lent->tensors.push_back(joined(tensors, name));
-    return lent->tensors.back().data_ptr();
-  }
-  void* write_all(const Tensors& tensors) {
-    at::Tensor room = room_for(tensors, name);
-    lent->copies.push_back({room, tensors});
-    return room.data_ptr();
-  }
-  const size_t* keep(std::vector<size_t> counts) {
-    lent->counts.push_back(std::move(counts));
-    return lent->counts.back().data();
-  }
-};
 
 UnisonoBackend::UnisonoBackend(CommPointer comm, int rank, int size, milliseconds timeout,
                                std::string name, std::vector<uint64_t> global_ranks)
@@ -153,82 +54,6 @@ CommPointer UnisonoBackend::comm() {
 CommPointer UnisonoBackend::comm_or_null() {
   const std::lock_guard lock(comm_mutex_);
   return comm_;
-}
-
-void UnisonoBackend::begin(Started& started, OpType type, Tensors inputs, Tensors outputs,
-                           milliseconds timeout) {
-  const milliseconds limit = timeout > milliseconds(0) ? timeout : timeout_.load();
-  started.options.timeout_ms = clamped(limit).count();
-  const Tensors& tensors = inputs.empty() ? outputs : inputs;
-  const bool is_message = c10d::isP2POp(type);
-  if (!tensors.empty() && tensors.front().is_cuda()) {
-    started.stream = stream_on(tensors.front().device(), is_message);
-    started.options.has_stream = is_message ? 0 : 1;
-    started.options.stream = handle_of(*started.stream);
-  }
-  started.work =
-      c10::make_intrusive<UnisonoWork>(getRank(), type, started.name, title_of(name_, started.name),
-                                       std::move(inputs), std::move(outputs), started.lent);
-}
-
-// A stream of the group's own, beside which the application's stream computes on.
-c10::Stream UnisonoBackend::stream_on(const c10::Device& device, bool is_default) {
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  if (is_default) return guard.getDefaultStream(device);
-  const std::lock_guard lock(mutex_);
-  const auto found = streams_.find(device.index());
-  if (found != streams_.end()) return found->second;
-  return streams_.emplace(device.index(), guard.getStreamFromGlobalPool(device)).first->second;
-}
-
-void UnisonoBackend::start(Started& started, const unisono_call& call) {
-  if (started.stream) follow_current(*started.stream);
-  unisono_call made = call;
-  made.options = &started.options;
-  unisono_request* request = nullptr;
-  const std::lock_guard lock(mutex_);
-  check(unisono_start(comm_under_lock(), &made, &request), started.name);
-  started.work->add(request);
-  number(started);
-}
-
-// Which of the group's calls it is, in the order of their starts. Messages are not counted.
-void UnisonoBackend::number(Started& started) {
-  if (std::exchange(started.is_numbered, true)) return;
-  started.work->number(started.work->is_message() ? sequence_.load() : ++sequence_);
-}
-
-WorkPointer UnisonoBackend::give(Started&& started) {
-  started.lent->is_whole = true;
-  if (started.options.has_stream != 0) {
-    const c10::StreamGuard in(*started.stream);
-    try {
-      started.lent->finish();
-    } catch (...) {
-      started.lent->has_failed = true;
-      throw;
-    }
-    started.work->put_in(*started.stream);
-  }
-  const std::lock_guard lock(mutex_);
-  number(started);
-  started.unfinished.release();
-  if (is_coalescing_) coalesced_.push_back(started.work);
-  return std::move(started.work);
-}
-
-// None of several begins before the types, sizes and operators of all are known to be right.
-WorkPointer UnisonoBackend::start_and_give(Started& started, at::ArrayRef<unisono_call> calls) {
-  for (const unisono_call& call : calls) start(started, call);
-  return give(std::move(started));
-}
-
-// Of what has been done already.
-WorkPointer UnisonoBackend::give_ended(const char* name, OpType type, const Tensors& tensors) {
-  Started started(this, name);
-  begin(started, type, tensors, tensors, milliseconds(0));
-  if (started.stream) follow_current(*started.stream);
-  return give(std::move(started));
 }
 
 WorkPointer UnisonoBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -549,18 +374,6 @@ WorkPointer UnisonoBackend::barrier(const c10d::BarrierOptions& options) {
   Started started(this, "barrier");
   begin(started, OpType::BARRIER, {}, {}, options.timeout);
   return start_and_give(started, call_of(UNISONO_BARRIER));
-}
-
-void UnisonoBackend::startCoalescing() {
-  const std::lock_guard lock(mutex_);
-  is_coalescing_ = true;
-  coalesced_.clear();
-}
-
-WorkPointer UnisonoBackend::endCoalescing() {
-  const std::lock_guard lock(mutex_);
-  is_coalescing_ = false;
-  return c10::make_intrusive<CoalescedWork>(getRank(), std::move(coalesced_));
 }
 
 void UnisonoBackend::abort() {
