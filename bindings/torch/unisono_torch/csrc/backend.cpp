@@ -28,6 +28,12 @@ void check_root(int64_t root, int size, const char* operation) {
               ", accepted are 0 to ", size - 1);
 }
 
+void check_pairs(const Tensors& outputs, const Tensors& inputs, const char* operation) {
+  TORCH_CHECK(outputs.size() == inputs.size(), "unisono: ", operation, ": ", outputs.size(),
+              " outputs for ", inputs.size(), " inputs");
+  check_dense(inputs, operation);
+}
+
 }  // namespace
 
 UnisonoBackend::UnisonoBackend(CommPointer comm, int rank, int size, milliseconds timeout,
@@ -87,7 +93,7 @@ WorkPointer UnisonoBackend::allreduce(Tensors& tensors, const c10d::AllreduceOpt
 WorkPointer UnisonoBackend::allreduce_coalesced(Tensors& tensors,
                                                 const c10d::AllreduceCoalescedOptions& options) {
   Started started(this, "all_reduce");
-  for (const at::Tensor& tensor : tensors) check_dense(tensor, "all_reduce");
+  check_dense(tensors, "all_reduce");
   begin(started, OpType::ALLREDUCE_COALESCED, tensors, tensors, options.timeout);
   std::vector<unisono_call> calls;
   for (at::Tensor& tensor : tensors) {
@@ -120,7 +126,10 @@ unisono_call UnisonoBackend::all_gather_of(Started& started, at::Tensor& output,
   TORCH_CHECK(output.numel() == input.numel() * getSize(), "unisono: all_gather: the output has ",
               output.numel(), " elements, and ", getSize(), " inputs of ", input.numel(),
               " are to fit");
-  return move_of(UNISONO_ALL_GATHER, input, started.read(input), started.write(output, false));
+  const void* const in = started.read(input);
+  void* const out = started.write(output, false);
+  check_place({in, input.nbytes()}, {out, output.nbytes()}, own() * input.nbytes(), "all_gather");
+  return move_of(UNISONO_ALL_GATHER, input, in, out);
 }
 
 WorkPointer UnisonoBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -134,9 +143,7 @@ WorkPointer UnisonoBackend::_allgather_base(at::Tensor& output, at::Tensor& inpu
 WorkPointer UnisonoBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                             const c10d::AllgatherOptions& options) {
   Started started(this, "all_gather");
-  TORCH_CHECK(outputs.size() == inputs.size(), "unisono: all_gather: ", outputs.size(),
-              " outputs for ", inputs.size(), " inputs");
-  for (const at::Tensor& input : inputs) check_dense(input, "all_gather");
+  check_pairs(outputs, inputs, "all_gather");
   begin(started, OpType::COALESCED, inputs, outputs, options.timeout);
   std::vector<unisono_call> calls;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -147,14 +154,17 @@ WorkPointer UnisonoBackend::allgather_into_tensor_coalesced(Tensors& outputs, Te
 
 unisono_call UnisonoBackend::all_gather_list_of(Started& started, const Tensors& outputs,
                                                 const at::Tensor& input) {
-  const auto own = static_cast<size_t>(getRank());
   TORCH_CHECK(static_cast<int>(outputs.size()) == getSize(),
               "unisono: all_gather: ", outputs.size(), " outputs for ", getSize(), " ranks");
   check_alike(input, outputs[0], "all_gather");
-  TORCH_CHECK(outputs[own].numel() == input.numel(), "unisono: all_gather: the input has ",
-              input.numel(), " elements, and the output of its rank ", outputs[own].numel());
+  TORCH_CHECK(outputs[own()].numel() == input.numel(), "unisono: all_gather: the input has ",
+              input.numel(), " elements, and the output of its rank ", outputs[own()].numel());
   const void* const in = started.read(input);
   void* const out = started.write_all(outputs);
+  size_t place = 0;
+  for (size_t i = 0; i < own(); ++i) place += outputs[i].nbytes();
+  check_place({in, input.nbytes()}, {out, started.lent->copies.back().from.nbytes()}, place,
+              "all_gather");
   unisono_call call = move_of(UNISONO_ALL_GATHER, input, in, out);
   if (!have_equal_sizes(outputs)) {
     call.collective = UNISONO_ALL_GATHER_V;
@@ -187,7 +197,7 @@ WorkPointer UnisonoBackend::allgather_coalesced(TensorLists& outputs, Tensors& i
                 " outputs of a rank for ", inputs.size(), " inputs");
     all.insert(all.end(), of_rank.begin(), of_rank.end());
   }
-  for (const at::Tensor& input : inputs) check_dense(input, "all_gather");
+  check_dense(inputs, "all_gather");
   begin(started, OpType::ALLGATHER_COALESCED, inputs, all, options.timeout);
   std::vector<unisono_call> calls;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -251,6 +261,8 @@ unisono_call UnisonoBackend::reduce_scatter_of(Started& started, at::Tensor& out
   call.in = started.read(input);
   call.out = started.write(output, false);
   call.count = static_cast<size_t>(output.numel());
+  check_place({call.out, output.nbytes()}, {call.in, input.nbytes()}, own() * output.nbytes(),
+              "reduce_scatter");
   return call;
 }
 
@@ -265,9 +277,7 @@ WorkPointer UnisonoBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor&
 WorkPointer UnisonoBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   Started started(this, "reduce_scatter");
-  TORCH_CHECK(outputs.size() == inputs.size(), "unisono: reduce_scatter: ", outputs.size(),
-              " outputs for ", inputs.size(), " inputs");
-  for (const at::Tensor& input : inputs) check_dense(input, "reduce_scatter");
+  check_pairs(outputs, inputs, "reduce_scatter");
   begin(started, OpType::COALESCED, inputs, outputs, options.timeout);
   std::vector<unisono_call> calls;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -285,10 +295,9 @@ WorkPointer UnisonoBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs
               ") is needed");
   at::Tensor& output = outputs[0];
   check_alike(output, inputs[0][0], "reduce_scatter");
-  TORCH_CHECK(inputs[0][static_cast<size_t>(getRank())].numel() == output.numel(),
+  TORCH_CHECK(inputs[0][own()].numel() == output.numel(),
               "unisono: reduce_scatter: the output has ", output.numel(),
-              " elements, and the input of its rank ",
-              inputs[0][static_cast<size_t>(getRank())].numel());
+              " elements, and the input of its rank ", inputs[0][own()].numel());
   begin(started, OpType::REDUCE_SCATTER, inputs[0], outputs, options.timeout);
   unisono_call call = started.reduction(UNISONO_REDUCE_SCATTER_V, output, options.reduceOp);
   call.in = started.read_all(inputs[0]);

@@ -153,6 +153,7 @@ class UnisonoBackend : public c10d::Backend {
   c10::intrusive_ptr<Backend> once(const c10::intrusive_ptr<c10d::Store>& store,
                                    const std::vector<int>& ranks, const Make& make);
   c10::intrusive_ptr<Backend> part_of(const std::vector<int>& ranks, const Options& options);
+  size_t own() const { return static_cast<size_t>(getRank()); }
   bool has_comm() { return comm_or_null() != nullptr; }
   CommPointer comm();
   CommPointer comm_or_null();

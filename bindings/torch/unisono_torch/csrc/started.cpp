@@ -114,7 +114,7 @@ WorkPointer UnisonoBackend::give(Started&& started) {
   return std::move(started.work);
 }
 
-// None of several begins before the types, sizes and operators of all are known to be right.
+// None of several begins before types, sizes, operators, devices and overlaps of all were checked.
 WorkPointer UnisonoBackend::start_and_give(Started& started, at::ArrayRef<unisono_call> calls) {
   for (const unisono_call& call : calls) start(started, call);
   return give(std::move(started));
