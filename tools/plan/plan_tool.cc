@@ -18,7 +18,7 @@
 #include "tools/common/json_text.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
-#include "tools/common/table.h"
+#include "tools/plan/algorithm_list.h"
 #include "tools/plan/cost.h"
 #include "tools/plan/timeline.h"
 #include "tools/plan/topology.h"
@@ -31,9 +31,11 @@ using unisono::Rank;
 using unisono::Result;
 using unisono::Status;
 using unisono::algorithms::Algorithm;
+using unisono::plan::NetworkModel;
 using unisono::plan::Plan;
 using unisono::plan::PlanRequest;
 using unisono::tools::kStepsMax;
+using unisono::tools::parse_collective;
 
 // What fits in memory and a minute: ranks and chunks of one request.
 constexpr int kRanksMax = 65536;
@@ -77,16 +79,6 @@ struct Report {
   double seconds = 0;
 };
 
-std::string names_of_collectives() {
-  std::string names;
-  for (int c = 0; c < unisono::kCollectiveCount; ++c) {
-    const auto collective = static_cast<Collective>(c);
-    if (unisono::algorithms::names_of(collective).empty()) continue;
-    names += (names.empty() ? "" : ", ") + std::string(name_of(collective));
-  }
-  return names;
-}
-
 Status invalid(const std::string& message) { return {ErrorCode::kInvalidArgument, message}; }
 
 // The network's figures; written so that what is not a number is refused too.
@@ -103,11 +95,7 @@ Status check_network(const Options& options) {
 Result<PlanRequest> request_from(const Options& options) {
   UNISONO_TRY(check_network(options));
   PlanRequest request;
-  if (!unisono::parse(options.collective, &request.collective) ||
-      unisono::algorithms::names_of(request.collective).empty()) {
-    return invalid("no collective is called '" + options.collective +
-                   "'; choose one of: " + names_of_collectives());
-  }
+  UNISONO_ASSIGN(request.collective, parse_collective(options.collective));
   const auto outside = [](const char* name, int value, int low, int high) {
     return invalid(std::string("--") + name + " is " + std::to_string(value) +
                    " but must be from " + std::to_string(low) + " to " + std::to_string(high));
@@ -166,7 +154,17 @@ double sent_bytes(const Plan& plan, std::size_t bytes) {
   return sent;
 }
 
-Report make_report(const Options& options, const PlanRequest& request, const Algorithm& algorithm) {
+// The network of --topology, or the one that the options for a single link describe.
+Result<NetworkModel> network_from(const Options& options) {
+  if (options.has_topology) {
+    return unisono::tools::parse_topology(options.topology, options.ranks);
+  }
+  return NetworkModel{.latency = options.latency_us * 1e-6,
+                      .per_byte = 8e-9 / options.bandwidth_gbps};
+}
+
+Report make_report(const Options& options, const PlanRequest& request, const Algorithm& algorithm,
+                   const NetworkModel& network) {
   Report report{
       .algorithm = &algorithm, .request = request, .plans = {}, .check = {}, .rounds = {}};
   auto [plans, are_complete] = unisono::tools::build_plans(algorithm, request);
@@ -177,8 +175,7 @@ Report make_report(const Options& options, const PlanRequest& request, const Alg
     const auto cost = algorithm.cost(request.ranks, request.chunks, options.bytes);
     report.round_count = cost.rounds;
     report.bytes_sent = cost.bytes_sent;
-    report.seconds =
-        cost.rounds * options.latency_us * 1e-6 + cost.bytes_sent * 8e-9 / options.bandwidth_gbps;
+    report.seconds = cost.rounds * network.latency + cost.bytes_sent * network.per_byte;
     return report;
   }
   report.check = unisono::plan::check_plans(report.plans);
@@ -188,10 +185,7 @@ Report make_report(const Options& options, const PlanRequest& request, const Alg
   for (const Plan& plan : report.plans) {
     report.bytes_sent = std::max(report.bytes_sent, sent_bytes(plan, options.bytes));
   }
-  report.seconds = unisono::plan::time_plans(report.plans, options.bytes,
-                                             {.latency = options.latency_us * 1e-6,
-                                              .per_byte = 8e-9 / options.bandwidth_gbps})
-                       .end;
+  report.seconds = unisono::plan::time_plans(report.plans, options.bytes, network).end;
   return report;
 }
 
@@ -278,100 +272,12 @@ void print_json(const Options& options, const Report& report) {
   std::puts(unisono::tools::json_text(json, 2).c_str());
 }
 
-// What must hold for an algorithm, found by asking it: it refuses requests that it cannot serve.
-struct Needs {
-  std::string ranks = "any";  // or "power of two"
-  bool commutative = false;   // the operator must be
-  std::string canonical =
-      "yes";  // order: "no", "power of two" ranks; empty where nothing is reduced
-};
-
-bool is_reduction(Collective collective) {
-  const std::string_view name = name_of(collective);
-  return name.find("reduce") != name.npos || name.find("scan") != name.npos;
-}
-
-Needs needs_of(const Algorithm& algorithm) {
-  const auto serves = [&](int ranks, bool commutative, unisono::Order order) {
-    PlanRequest request;
-    request.collective = algorithm.collective;
-    request.ranks = ranks;
-    request.commutative = commutative;
-    request.order = order;
-    return algorithm.refuses(request).empty();
-  };
-  using unisono::Order;
-  Needs needs;
-  if (!serves(3, true, Order::kAny)) needs.ranks = "power of two";
-  if (!is_reduction(algorithm.collective)) {
-    needs.canonical.clear();
-    return needs;
-  }
-  needs.commutative = !serves(4, false, Order::kAny);
-  if (!serves(4, true, Order::kCanonical)) {
-    needs.canonical = "no";
-  } else if (!serves(3, true, Order::kCanonical)) {
-    needs.canonical = "power of two";
-  }
-  return needs;
-}
-
-// The options that name one collective or algorithm say of which.
-Status list_algorithms(const Options& options) {
-  Collective only{};
-  if (!options.collective.empty() && !unisono::parse(options.collective, &only)) {
-    return invalid("no collective is called '" + options.collective +
-                   "'; choose one of: " + names_of_collectives());
-  }
-  unisono::tools::Table table({{"collective", unisono::tools::Align::kLeft},
-                               {"algorithm", unisono::tools::Align::kLeft},
-                               {"ranks", unisono::tools::Align::kLeft},
-                               {"operator", unisono::tools::Align::kLeft},
-                               {"canonical order", unisono::tools::Align::kLeft}});
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const Algorithm& algorithm : unisono::algorithms::catalog()) {
-    if (!options.collective.empty() && algorithm.collective != only) continue;
-    const Needs needs = needs_of(algorithm);
-    const bool reduces = !needs.canonical.empty();
-    table.add_row({std::string(name_of(algorithm.collective)), std::string(algorithm.name),
-                   needs.ranks,
-                   !reduces            ? "-"
-                   : needs.commutative ? "commutative"
-                                       : "any",
-                   reduces ? needs.canonical : "-"});
-    nlohmann::ordered_json entry{{"collective", name_of(algorithm.collective)},
-                                 {"algorithm", algorithm.name},
-                                 {"needs_power_of_two_ranks", needs.ranks != "any"}};
-    if (reduces) entry["needs_commutative"] = needs.commutative;
-    if (reduces) entry["canonical_order"] = needs.canonical;
-    json.push_back(std::move(entry));
-  }
-  if (options.json) {
-    std::puts(unisono::tools::json_text(json, 2).c_str());
-  } else {
-    std::printf(
-        "%s\nBeside these every collective has `native`: between ranks that share a host's "
-        "memory, for all\nranks, operators and orders. It has no plan to print.\n",
-        table.text().c_str());
-  }
-  return {};
-}
-
-// The network of --topology, or the one that the options for a single link describe.
-Result<unisono::plan::NetworkModel> network_from(const Options& options) {
-  if (options.has_topology) {
-    return unisono::tools::parse_topology(options.topology, options.ranks);
-  }
-  return unisono::plan::NetworkModel{.latency = options.latency_us * 1e-6,
-                                     .per_byte = 8e-9 / options.bandwidth_gbps};
-}
-
-Status print_costs(const Options& options, const PlanRequest& request) {
+Status print_costs(const Options& options, const PlanRequest& request,
+                   const NetworkModel& network) {
   if (request.ranks > kCostRanksMax) {
     return invalid("--ranks is " + std::to_string(request.ranks) + " but --cost takes " +
                    std::to_string(kCostRanksMax) + " at most");
   }
-  UNISONO_ASSIGN(const auto network, network_from(options));
   const int chunks_max = options.has_chunks ? request.chunks : unisono::tools::kChunksTried;
   const auto costs = unisono::tools::costs_on_network(request, options.algorithm, options.bytes,
                                                       network, chunks_max);
@@ -382,7 +288,7 @@ Status print_costs(const Options& options, const PlanRequest& request) {
 }
 
 void declare(CLI::App& app, Options* options) {
-  app.add_option("collective", options->collective, names_of_collectives());
+  app.add_option("collective", options->collective, unisono::tools::names_of_collectives());
   app.add_flag("--list", options->lists,
                "List the algorithms, of one collective or of all, and what each needs");
   app.add_option("--ranks,-n", options->ranks, "Number of ranks")->capture_default_str();
@@ -431,11 +337,13 @@ int unisono::plan_main(int argc, char** argv) {
     return unisono::tools::fail("unisono plan", status, 2);
   };
   if (options.lists) {
-    if (const Status listed = list_algorithms(options); !listed) return refuse(listed);
+    const auto list = unisono::tools::list_algorithms(options.collective, options.json);
+    if (!list) return refuse(list.error());
+    std::puts(list->c_str());
     return unisono::tools::finish_output("unisono plan", 0);
   }
   if (options.collective.empty()) {
-    return refuse(invalid("which collective? one of: " + names_of_collectives() +
+    return refuse(invalid("which collective? one of: " + unisono::tools::names_of_collectives() +
                           "; --list shows their algorithms"));
   }
   const auto bytes = unisono::tools::parse_bytes(options.bytes_text, "--bytes", {.max = kBytesMax});
@@ -443,13 +351,16 @@ int unisono::plan_main(int argc, char** argv) {
   options.bytes = *bytes;
   const auto request = request_from(options);
   if (!request) return refuse(request.error());
+  const auto network = network_from(options);
+  if (!network) return refuse(network.error());
   if (options.costs) {
-    if (const Status printed = print_costs(options, *request); !printed) return refuse(printed);
+    const Status printed = print_costs(options, *request, *network);
+    if (!printed) return refuse(printed);
     return unisono::tools::finish_output("unisono plan", 0);
   }
   const auto algorithm = algorithm_for(*request, options.algorithm);
   if (!algorithm) return refuse(algorithm.error());
-  const Report report = make_report(options, *request, **algorithm);
+  const Report report = make_report(options, *request, **algorithm, *network);
   options.json ? print_json(options, report) : print_text(options, report);
   return unisono::tools::finish_output("unisono plan", report.check.ok() ? 0 : 1);
 }
