@@ -12,6 +12,7 @@
 #include "compute/compute.h"
 #include "config/config.h"
 #include "tools/common/command_line.h"
+#include "tools/common/invalid.h"
 #include "tools/common/json_text.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
@@ -210,13 +211,13 @@ int explain(const Config& config, const std::vector<std::string>& why, int ranks
             const std::string& transport, const algorithms::LinkFacts& links) {
   algorithms::SelectionRequest request;
   if (!parse(why[0], &request.collective)) {
-    return refuse_info(Status(ErrorCode::kInvalidArgument,
-                              "--why: no collective is called '" + why[0].substr(0, 64) +
-                                  "'; `unisono plan --list` has them"));
+    return refuse_info(
+        tools::invalid("--why: no collective is called '{}'; `unisono plan --list` has them",
+                       why[0].substr(0, 64)));
   }
   if (algorithms::names_of(request.collective).empty()) {
-    return refuse_info(Status(ErrorCode::kInvalidArgument,
-                              "'" + why[0] + "' goes to one peer; no algorithm is chosen for it"));
+    return refuse_info(
+        tools::invalid("'{}' goes to one peer; no algorithm is chosen for it", why[0]));
   }
   const bool is_empty = request.collective == Collective::kBarrier;
   const auto bytes = tools::parse_bytes(why.size() > 1 ? why[1]

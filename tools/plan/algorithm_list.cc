@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/collective.h"
+#include "tools/common/invalid.h"
 #include "tools/common/json_text.h"
 #include "tools/common/table.h"
 
@@ -59,8 +60,7 @@ std::string names_of_collectives() {
 Result<Collective> parse_collective(const std::string& name) {
   Collective collective{};
   if (parse(name, &collective) && !algorithms::names_of(collective).empty()) return collective;
-  return Status(ErrorCode::kInvalidArgument,
-                "no collective is called '" + name + "'; choose one of: " + names_of_collectives());
+  return invalid("no collective is called '{}'; choose one of: {}", name, names_of_collectives());
 }
 
 Result<std::string> list_algorithms(const std::string& collective, bool as_json) {

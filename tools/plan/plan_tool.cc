@@ -15,6 +15,7 @@
 #include "plan/plan_text.h"
 #include "plan/plan_timing.h"
 #include "tools/common/command_line.h"
+#include "tools/common/invalid.h"
 #include "tools/common/json_text.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
@@ -26,7 +27,6 @@
 namespace {
 
 using unisono::Collective;
-using unisono::ErrorCode;
 using unisono::Rank;
 using unisono::Result;
 using unisono::Status;
@@ -34,6 +34,7 @@ using unisono::algorithms::Algorithm;
 using unisono::plan::NetworkModel;
 using unisono::plan::Plan;
 using unisono::plan::PlanRequest;
+using unisono::tools::invalid;
 using unisono::tools::kStepsMax;
 using unisono::tools::parse_collective;
 
@@ -79,8 +80,6 @@ struct Report {
   double seconds = 0;
 };
 
-Status invalid(const std::string& message) { return {ErrorCode::kInvalidArgument, message}; }
-
 // The network's figures; written so that what is not a number is refused too.
 Status check_network(const Options& options) {
   if (!(options.latency_us >= 0 && options.latency_us <= 1e9)) {
@@ -97,8 +96,7 @@ Result<PlanRequest> request_from(const Options& options) {
   PlanRequest request;
   UNISONO_ASSIGN(request.collective, parse_collective(options.collective));
   const auto outside = [](const char* name, int value, int low, int high) {
-    return invalid(std::string("--") + name + " is " + std::to_string(value) +
-                   " but must be from " + std::to_string(low) + " to " + std::to_string(high));
+    return invalid("--{} is {} but must be from {} to {}", name, value, low, high);
   };
   if (options.ranks < 1 || options.ranks > kRanksMax) {
     return outside("ranks", options.ranks, 1, kRanksMax);
@@ -114,7 +112,7 @@ Result<PlanRequest> request_from(const Options& options) {
   }
   if (static_cast<std::size_t>(options.ranks) * static_cast<std::size_t>(options.chunks) >
       kStepsMax) {
-    return invalid("--ranks times --chunks must not exceed " + std::to_string(kStepsMax));
+    return invalid("--ranks times --chunks must not exceed {}", kStepsMax);
   }
   request.ranks = options.ranks;
   request.root = options.root;
@@ -136,12 +134,12 @@ Result<const Algorithm*> algorithm_for(const PlanRequest& request, const std::st
     if (reason.empty()) return &algorithm;
     reasons += "; " + std::string(algorithm.name) + " " + std::string(reason);
   }
-  if (!reasons.empty()) return invalid("this request is refused" + reasons);
+  if (!reasons.empty()) return invalid("this request is refused{}", reasons);
   if (name == "native") {
-    return invalid("native has no plan: ranks work in the memory they share; choose one of: " +
+    return invalid("native has no plan: ranks work in the memory they share; choose one of: {}",
                    unisono::algorithms::names_of(request.collective));
   }
-  return invalid(unisono::algorithms::no_algorithm_called(name, request.collective));
+  return invalid("{}", unisono::algorithms::no_algorithm_called(name, request.collective));
 }
 
 double sent_bytes(const Plan& plan, std::size_t bytes) {
@@ -275,8 +273,7 @@ void print_json(const Options& options, const Report& report) {
 Status print_costs(const Options& options, const PlanRequest& request,
                    const NetworkModel& network) {
   if (request.ranks > kCostRanksMax) {
-    return invalid("--ranks is " + std::to_string(request.ranks) + " but --cost takes " +
-                   std::to_string(kCostRanksMax) + " at most");
+    return invalid("--ranks is {} but --cost takes {} at most", request.ranks, kCostRanksMax);
   }
   const int chunks_max = options.has_chunks ? request.chunks : unisono::tools::kChunksTried;
   const auto costs = unisono::tools::costs_on_network(request, options.algorithm, options.bytes,
@@ -343,8 +340,8 @@ int unisono::plan_main(int argc, char** argv) {
     return unisono::tools::finish_output("unisono plan", 0);
   }
   if (options.collective.empty()) {
-    return refuse(invalid("which collective? one of: " + unisono::tools::names_of_collectives() +
-                          "; --list shows their algorithms"));
+    return refuse(invalid("which collective? one of: {}; --list shows their algorithms",
+                          unisono::tools::names_of_collectives()));
   }
   const auto bytes = unisono::tools::parse_bytes(options.bytes_text, "--bytes", {.max = kBytesMax});
   if (!bytes) return refuse(bytes.error());

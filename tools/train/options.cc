@@ -15,6 +15,7 @@
 
 #include "config/config.h"
 #include "tools/common/command_line.h"
+#include "tools/common/invalid.h"
 #include "tools/common/sizes.h"
 
 namespace unisono::train {
@@ -274,8 +275,7 @@ Result<std::vector<int>> parse_devices(const std::string& text, const char* opti
                    tools::parse_integer(text.substr(begin, end - begin), option, 0, 1 << 20));
     devices.push_back(static_cast<int>(device));
     if (devices.size() > kDevicesMax) {
-      return Status(ErrorCode::kInvalidArgument,
-                    fmt::format("{}: more than {} devices", option, kDevicesMax));
+      return tools::invalid("{}: more than {} devices", option, kDevicesMax);
     }
     begin = end + 1;
   }
@@ -291,14 +291,11 @@ Status fill_ranks(const Texts& texts, int launched, Options& options) {
     ranks = static_cast<int>(given);
   }
   if (launched > 0 && !texts.ranks.empty() && launched != ranks) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--ranks {} disagrees with the launcher, which started {}; leave it "
-                              "away",
-                              ranks, launched));
+    return tools::invalid("--ranks {} disagrees with the launcher, which started {}; leave it away",
+                          ranks, launched);
   }
   if (options.compare && launched > 1) {
-    return Status(ErrorCode::kInvalidArgument,
-                  "--compare starts its own ranks; start it without a launcher");
+    return tools::invalid("--compare starts its own ranks; start it without a launcher");
   }
   if (!is_in_process(options.strategy) && !options.compare) {
     options.ranks = launched > 0 ? launched : ranks;
@@ -308,15 +305,13 @@ Status fill_ranks(const Texts& texts, int launched, Options& options) {
   if (!texts.devices.empty()) {
     UNISONO_ASSIGN(options.devices, parse_devices(texts.devices, "--devices"));
     if (!texts.ranks.empty() && static_cast<int>(options.devices.size()) != ranks) {
-      return Status(ErrorCode::kInvalidArgument,
-                    fmt::format("--ranks {} disagrees with the {} devices of --devices", ranks,
-                                options.devices.size()));
+      return tools::invalid("--ranks {} disagrees with the {} devices of --devices", ranks,
+                            options.devices.size());
     }
     return {};
   }
   if (ranks > kDevicesMax) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--ranks: {} devices are more than {}", ranks, kDevicesMax));
+    return tools::invalid("--ranks: {} devices are more than {}", ranks, kDevicesMax);
   }
   for (int device = 0; device < ranks; ++device) options.devices.push_back(device);
   return {};
@@ -324,8 +319,7 @@ Status fill_ranks(const Texts& texts, int launched, Options& options) {
 
 Result<float> parse_rate(const std::string& text) {
   const auto refused = [&text](const std::string& why) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--lr: '{}' {}", text.substr(0, 64), why));
+    return tools::invalid("--lr: '{}' {}", text.substr(0, 64), why);
   };
   char* end = nullptr;
   const double rate = std::strtod(text.c_str(), &end);
@@ -415,15 +409,13 @@ std::vector<std::string> given_of_training(const CLI::App& app) {
 Status check_given(const CLI::App& app, const Options& options) {
   const auto refuse = [&](const char* name, bool belongs, const char* to) -> Status {
     if (app.count(name) == 0 || belongs) return {};
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("{} belongs to {}; this is --strategy {} with --model {}", name, to,
-                              name_of(options.strategy), name_of(options.model)));
+    return tools::invalid("{} belongs to {}; this is --strategy {} with --model {}", name, to,
+                          name_of(options.strategy), name_of(options.model));
   };
   UNISONO_TRY(refuse("--momentum", options.optimizer == OptimizerKind::kSgd, "--optimizer sgd"));
   for (const char* name : {"--device-map", "--pin-memory"}) {
     if (app.count(name) > 0 && options.device != ComputeDevice::kCuda) {
-      return Status(ErrorCode::kInvalidArgument,
-                    fmt::format("{} belongs to --device cuda; this is --device cpu", name));
+      return tools::invalid("{} belongs to --device cuda; this is --device cpu", name);
     }
   }
   if (options.compare) return check_comparison(given_of_training(app));
@@ -442,7 +434,7 @@ Status check_given(const CLI::App& app, const Options& options) {
   UNISONO_TRY(refuse("--transport", !is_in_process(options.strategy), "--strategy ddp and zero1"));
   UNISONO_TRY(refuse("--sort-batches", options.model == ModelKind::kGpt, "text (--model gpt)"));
   if (options.checkpoint.empty() && app.count("--checkpoint-every") > 0) {
-    return Status(ErrorCode::kInvalidArgument, "--checkpoint-every needs --checkpoint FILE");
+    return tools::invalid("--checkpoint-every needs --checkpoint FILE");
   }
   return {};
 }
