@@ -2,7 +2,6 @@
 #include "tools/perf/options.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/perf/pattern.h"
+#include "topology/allowed_cpus.h"
 
 namespace unisono::perf {
 namespace {
@@ -92,12 +92,6 @@ struct Texts {
   int check = 1;
   bool json = false, csv = false, in_place = false;
 };
-
-int usable_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 2;
-  return std::max(CPU_COUNT(&set), 2);
-}
 
 std::string collective_names() {
   std::string names;
@@ -361,7 +355,8 @@ Parsed parse_options(int argc, char** argv) {
   CLI::App app("Measures and checks one collective.", "unisono perf");
   Texts texts;
   Parsed parsed;
-  parsed.options.ranks = usable_cores();
+  const std::size_t cpus = topology::list_cpus(topology::read_allowed_cpus()).size();
+  parsed.options.ranks = std::max(static_cast<int>(cpus), 2);
   declare(app, texts, parsed.options);
   try {
     app.parse(argc, argv);
