@@ -24,19 +24,13 @@
 #include "tools/plan/timeline.h"
 #include "tools/plan/topology.h"
 
+namespace unisono::tools {
 namespace {
 
-using unisono::Collective;
-using unisono::Rank;
-using unisono::Result;
-using unisono::Status;
-using unisono::algorithms::Algorithm;
-using unisono::plan::NetworkModel;
-using unisono::plan::Plan;
-using unisono::plan::PlanRequest;
-using unisono::tools::invalid;
-using unisono::tools::kStepsMax;
-using unisono::tools::parse_collective;
+using algorithms::Algorithm;
+using plan::NetworkModel;
+using plan::Plan;
+using plan::PlanRequest;
 
 // What fits in memory and a minute: ranks and chunks of one request.
 constexpr int kRanksMax = 65536;
@@ -74,7 +68,7 @@ struct Report {
   std::vector<Plan> plans;  // of rank `request.rank` alone when there are too many steps
   bool complete = false;
   Status check;
-  std::vector<unisono::plan::TimedMessage> rounds;
+  std::vector<plan::TimedMessage> rounds;
   int round_count = 0;
   double bytes_sent = 0;  // of the busiest rank
   double seconds = 0;
@@ -120,14 +114,14 @@ Result<PlanRequest> request_from(const Options& options) {
   request.chunks = options.chunks;
   request.in_place = options.in_place;
   request.commutative = !options.ordered;
-  if (options.canonical) request.order = unisono::Order::kCanonical;
-  if (options.exact) request.order = unisono::Order::kExact;
+  if (options.canonical) request.order = Order::kCanonical;
+  if (options.exact) request.order = Order::kExact;
   return request;
 }
 
 Result<const Algorithm*> algorithm_for(const PlanRequest& request, const std::string& name) {
   std::string reasons;
-  for (const Algorithm& algorithm : unisono::algorithms::catalog()) {
+  for (const Algorithm& algorithm : algorithms::catalog()) {
     if (algorithm.collective != request.collective) continue;
     if (!name.empty() && algorithm.name != name) continue;
     const std::string_view reason = algorithm.refuses(request);
@@ -137,16 +131,16 @@ Result<const Algorithm*> algorithm_for(const PlanRequest& request, const std::st
   if (!reasons.empty()) return invalid("this request is refused{}", reasons);
   if (name == "native") {
     return invalid("native has no plan: ranks work in the memory they share; choose one of: {}",
-                   unisono::algorithms::names_of(request.collective));
+                   algorithms::names_of(request.collective));
   }
-  return invalid("{}", unisono::algorithms::no_algorithm_called(name, request.collective));
+  return invalid("{}", algorithms::no_algorithm_called(name, request.collective));
 }
 
 double sent_bytes(const Plan& plan, std::size_t bytes) {
-  const auto layout = unisono::plan::layout_for(plan, bytes);
+  const auto layout = plan::layout_for(plan, bytes);
   double sent = 0;
   for (const auto& step : plan.steps) {
-    if (step.kind != unisono::plan::StepKind::kSend) continue;
+    if (step.kind != plan::StepKind::kSend) continue;
     sent += static_cast<double>(layout.range(step.source).bytes);
   }
   return sent;
@@ -155,7 +149,7 @@ double sent_bytes(const Plan& plan, std::size_t bytes) {
 // The network of --topology, or the one that the options for a single link describe.
 Result<NetworkModel> network_from(const Options& options) {
   if (options.has_topology) {
-    return unisono::tools::parse_topology(options.topology, options.ranks);
+    return parse_topology(options.topology, options.ranks);
   }
   return NetworkModel{.latency = options.latency_us * 1e-6,
                       .per_byte = 8e-9 / options.bandwidth_gbps};
@@ -165,7 +159,7 @@ Report make_report(const Options& options, const PlanRequest& request, const Alg
                    const NetworkModel& network) {
   Report report{
       .algorithm = &algorithm, .request = request, .plans = {}, .check = {}, .rounds = {}};
-  auto [plans, are_complete] = unisono::tools::build_plans(algorithm, request);
+  auto [plans, are_complete] = build_plans(algorithm, request);
   report.plans = std::move(plans);
   report.complete = are_complete;
   if (!report.complete) {
@@ -176,14 +170,14 @@ Report make_report(const Options& options, const PlanRequest& request, const Alg
     report.seconds = cost.rounds * network.latency + cost.bytes_sent * network.per_byte;
     return report;
   }
-  report.check = unisono::plan::check_plans(report.plans);
+  report.check = plan::check_plans(report.plans);
   if (!report.check.ok()) return report;
-  report.rounds = unisono::plan::time_plans(report.plans, 0, {.latency = 1}).messages;
-  report.round_count = unisono::plan::rounds_of(report.plans);
+  report.rounds = plan::time_plans(report.plans, 0, {.latency = 1}).messages;
+  report.round_count = plan::rounds_of(report.plans);
   for (const Plan& plan : report.plans) {
     report.bytes_sent = std::max(report.bytes_sent, sent_bytes(plan, options.bytes));
   }
-  report.seconds = unisono::plan::time_plans(report.plans, options.bytes, network).end;
+  report.seconds = plan::time_plans(report.plans, options.bytes, network).end;
   return report;
 }
 
@@ -197,14 +191,14 @@ std::string verdict_of(const Report& report) {
 }
 
 void print_text(const Options& options, const Report& report) {
-  if (report.complete && report.check.ok() &&
-      report.request.ranks <= unisono::tools::kTimelineRanksMax && !options.rank) {
-    std::puts(unisono::tools::draw_timeline(report.rounds, report.request.ranks).c_str());
+  if (report.complete && report.check.ok() && report.request.ranks <= kTimelineRanksMax &&
+      !options.rank) {
+    std::puts(draw_timeline(report.rounds, report.request.ranks).c_str());
   }
   if (options.rank || report.request.ranks <= 4) {
     for (const Plan& plan : report.plans) {
       if (options.rank && plan.request.rank != *options.rank) continue;
-      std::puts(unisono::plan::text_of(plan).c_str());
+      std::puts(plan::text_of(plan).c_str());
     }
   }
   std::printf("%s %s, %d ranks\n", std::string(name_of(report.request.collective)).c_str(),
@@ -217,7 +211,7 @@ void print_text(const Options& options, const Report& report) {
               options.latency_us, options.bandwidth_gbps);
 }
 
-nlohmann::json json_of(const unisono::plan::ChunkRange& range) {
+nlohmann::json json_of(const plan::ChunkRange& range) {
   static constexpr const char* kNames[] = {"input", "output", "scratch"};
   return {{"buffer", kNames[static_cast<std::size_t>(range.buffer)]},
           {"first", range.first},
@@ -225,17 +219,17 @@ nlohmann::json json_of(const unisono::plan::ChunkRange& range) {
 }
 
 nlohmann::json json_of(const Plan& plan, std::size_t bytes) {
-  const auto layout = unisono::plan::layout_for(plan, bytes);
+  const auto layout = plan::layout_for(plan, bytes);
   nlohmann::json steps = nlohmann::json::array();
   for (const auto& step : plan.steps) {
     const bool is_local = step.peer < 0;
-    const bool sends = step.kind == unisono::plan::StepKind::kSend;
+    const bool sends = step.kind == plan::StepKind::kSend;
     nlohmann::json entry{{"kind", name_of(step.kind)}};
     if (!is_local) entry["peer"] = step.peer;
     if (!is_local) entry["message_index"] = step.message_index;
     if (!is_local) entry["bytes"] = layout.range(sends ? step.source : step.target).bytes;
     if (!sends) entry["target"] = json_of(step.target);
-    if (step.kind != unisono::plan::StepKind::kReceive) entry["source"] = json_of(step.source);
+    if (step.kind != plan::StepKind::kReceive) entry["source"] = json_of(step.source);
     entry["remote_first"] = step.remote_first;
     const auto first = plan.dependencies.begin() + step.dependency_first;
     entry["after"] = std::vector<std::uint32_t>(first, first + step.dependency_count);
@@ -267,7 +261,7 @@ void print_json(const Options& options, const Report& report) {
                       {"bytes_sent_by_busiest_rank", report.bytes_sent},
                       {"estimated_us", report.seconds * 1e6},
                       {"plans", std::move(plans)}};
-  std::puts(unisono::tools::json_text(json, 2).c_str());
+  std::puts(json_text(json, 2).c_str());
 }
 
 Status print_costs(const Options& options, const PlanRequest& request,
@@ -275,17 +269,17 @@ Status print_costs(const Options& options, const PlanRequest& request,
   if (request.ranks > kCostRanksMax) {
     return invalid("--ranks is {} but --cost takes {} at most", request.ranks, kCostRanksMax);
   }
-  const int chunks_max = options.has_chunks ? request.chunks : unisono::tools::kChunksTried;
-  const auto costs = unisono::tools::costs_on_network(request, options.algorithm, options.bytes,
-                                                      network, chunks_max);
+  const int chunks_max = options.has_chunks ? request.chunks : kChunksTried;
+  const auto costs =
+      costs_on_network(request, options.algorithm, options.bytes, network, chunks_max);
   if (costs.empty()) return algorithm_for(request, options.algorithm).status();
-  const auto print = options.json ? unisono::tools::json_of_costs : unisono::tools::text_of_costs;
+  const auto print = options.json ? json_of_costs : text_of_costs;
   std::fputs(print(costs, request, options.bytes, network).c_str(), stdout);
   return {};
 }
 
 void declare(CLI::App& app, Options* options) {
-  app.add_option("collective", options->collective, unisono::tools::names_of_collectives());
+  app.add_option("collective", options->collective, names_of_collectives());
   app.add_flag("--list", options->lists,
                "List the algorithms, of one collective or of all, and what each needs");
   app.add_option("--ranks,-n", options->ranks, "Number of ranks")->capture_default_str();
@@ -305,7 +299,7 @@ void declare(CLI::App& app, Options* options) {
   app.add_flag(
       "--cost", options->costs,
       "Predict how long every algorithm takes, or the one that is named, the fastest first");
-  app.add_option("--topology", options->topology, unisono::tools::kTopologyHelp)
+  app.add_option("--topology", options->topology, kTopologyHelp)
       ->needs("--cost")
       ->excludes("--latency-us")
       ->excludes("--bandwidth-gbps");
@@ -317,8 +311,10 @@ void declare(CLI::App& app, Options* options) {
 }
 
 }  // namespace
+}  // namespace unisono::tools
 
 int unisono::plan_main(int argc, char** argv) {
+  using namespace tools;
   Options options;
   CLI::App app{"Print, draw, check and cost the plan of a collective, without a network",
                "unisono plan"};
@@ -328,22 +324,20 @@ int unisono::plan_main(int argc, char** argv) {
     options.has_topology = app.count("--topology") > 0;
     options.has_chunks = app.count("--chunks") > 0;
   } catch (const CLI::ParseError& error) {
-    return unisono::tools::finish_parsing(app, error);
+    return finish_parsing(app, error);
   }
-  const auto refuse = [](const Status& status) {
-    return unisono::tools::fail("unisono plan", status, 2);
-  };
+  const auto refuse = [](const Status& status) { return fail("unisono plan", status, 2); };
   if (options.lists) {
-    const auto list = unisono::tools::list_algorithms(options.collective, options.json);
+    const auto list = list_algorithms(options.collective, options.json);
     if (!list) return refuse(list.error());
     std::puts(list->c_str());
-    return unisono::tools::finish_output("unisono plan", 0);
+    return finish_output("unisono plan", 0);
   }
   if (options.collective.empty()) {
     return refuse(invalid("which collective? one of: {}; --list shows their algorithms",
-                          unisono::tools::names_of_collectives()));
+                          names_of_collectives()));
   }
-  const auto bytes = unisono::tools::parse_bytes(options.bytes_text, "--bytes", {.max = kBytesMax});
+  const auto bytes = parse_bytes(options.bytes_text, "--bytes", {.max = kBytesMax});
   if (!bytes) return refuse(bytes.error());
   options.bytes = *bytes;
   const auto request = request_from(options);
@@ -353,11 +347,11 @@ int unisono::plan_main(int argc, char** argv) {
   if (options.costs) {
     const Status printed = print_costs(options, *request, *network);
     if (!printed) return refuse(printed);
-    return unisono::tools::finish_output("unisono plan", 0);
+    return finish_output("unisono plan", 0);
   }
   const auto algorithm = algorithm_for(*request, options.algorithm);
   if (!algorithm) return refuse(algorithm.error());
   const Report report = make_report(options, *request, **algorithm, *network);
   options.json ? print_json(options, report) : print_text(options, report);
-  return unisono::tools::finish_output("unisono plan", report.check.ok() ? 0 : 1);
+  return finish_output("unisono plan", report.check.ok() ? 0 : 1);
 }
