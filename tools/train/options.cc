@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <limits>
 #include <map>
+#include <type_traits>
 #include <utility>
 
 #include "config/config.h"
@@ -110,6 +111,12 @@ void show(CLI::Option* option, const std::string& name) {
 }
 
 template <typename T>
+void add_number(CLI::App& app, const char* name, T& value, std::type_identity_t<T> min,
+                std::type_identity_t<T> max, const char* shown, const std::string& help) {
+  show(app.add_option(name, value, help)->check(CLI::Range(min, max)), shown);
+}
+
+template <typename T>
 CLI::Option* add_choice(CLI::App& app, const char* name, T& value,
                         const std::map<std::string, T>& choices, const std::string& help) {
   std::string words;
@@ -175,10 +182,8 @@ void declare_data(CLI::App& app, Options& options) {
   add_choice(app, "--load", options.load, kLoadModes,
              "gather: each rank reads a part, all get all; local: each reads all; lazy: each reads "
              "its own samples, when they are needed (gather)");
-  show(app.add_option("--workers", options.workers,
-                      "Threads per rank that prepare batches ahead (0)")
-           ->check(CLI::Range(0, kWorkersMax)),
-       "K");
+  add_number(app, "--workers", options.workers, 0, kWorkersMax, "K",
+             "Threads per rank that prepare batches ahead (0)");
   app.add_flag("--sort-batches", options.sort_batches,
                "Text by lines, batches of lines of like length; the padding behind them counts in "
                "the loss, not in the test accuracy");
@@ -186,41 +191,31 @@ void declare_data(CLI::App& app, Options& options) {
 
 void declare_training(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--epochs", texts.epochs, "Passes over the data (5; cnn 6)")->type_name("N");
-  show(app.add_option("--batch,--batch-size", options.batch,
-                      "Samples of a step over ALL ranks and passes; torch counts them per rank "
-                      "(128, or what divides below it; --compare's own model 64)")
-           ->check(CLI::Range(std::size_t{1}, kBatchMax)),
-       "B");
-  show(app.add_option("--accumulate", options.accumulate,
-                      "Passes per step; gradients are exchanged in the last (1)")
-           ->check(CLI::Range(std::size_t{1}, kBatchMax)),
-       "K");
+  add_number(app, "--batch,--batch-size", options.batch, 1, kBatchMax, "B",
+             "Samples of a step over ALL ranks and passes; torch counts them per rank "
+             "(128, or what divides below it; --compare's own model 64)");
+  add_number(app, "--accumulate", options.accumulate, 1, kBatchMax, "K",
+             "Passes per step; gradients are exchanged in the last (1)");
   add_choice(app, "--optimizer", options.optimizer, kOptimizers,
              "sgd: with momentum; adamw: with a rate of its own for each parameter (adamw)");
   app.add_option("--lr,--learning-rate", texts.rate,
                  "Learning rate of a batch of 128 (adamw 0.0007, cnn 0.001; sgd 0.05)")
       ->type_name("X");
   add_choice(app, "--scale-lr", options.scaling, kScalings, "How --lr follows --batch (none)");
-  show(app.add_option("--warm-up", options.warm_up, "Steps from --lr to the scaled rate (0)")
-           ->check(CLI::Range(std::size_t{0}, std::size_t{kStepsMax})),
-       "STEPS");
-  show(app.add_option("--momentum", options.momentum, "sgd: from 0 to 1 (0.9)")
-           ->check(CLI::Range(0.0, 1.0)),
-       "X");
-  show(app.add_option("--weight-decay", options.weight_decay, "From 0 to 1 (sgd 0, adamw 0.01)")
-           ->check(CLI::Range(0.0, 1.0)),
-       "X");
+  add_number(app, "--warm-up", options.warm_up, 0, kStepsMax, "STEPS",
+             "Steps from --lr to the scaled rate (0)");
+  add_number(app, "--momentum", options.momentum, 0.0, 1.0, "X", "sgd: from 0 to 1 (0.9)");
+  add_number(app, "--weight-decay", options.weight_decay, 0.0, 1.0, "X",
+             "From 0 to 1 (sgd 0, adamw 0.01)");
   app.add_flag("--sync-bn", options.sync_bn, "cnn: batch norms over the batches of all ranks");
   add_choice(
       app, "--checkpointing", options.checkpointing, kCheckpointings,
       "Activations for the backward pass. none: all are kept; poor: the input alone, all else "
       "is computed again, in O(n^2) steps; sqrt: every sqrt(n)-th of n (none)");
   app.add_option("--seed", options.seed, "Of weights and order of samples (1)")->type_name("N");
-  show(app.add_option("--limit-steps", options.limit_steps,
-                      "Only so many steps of each epoch, and tests cut alike: to try something; "
-                      "--compare: steps of each strategy (100)")
-           ->check(CLI::Range(std::size_t{1}, std::size_t{kStepsMax})),
-       "N");
+  add_number(app, "--limit-steps", options.limit_steps, 1, kStepsMax, "N",
+             "Only so many steps of each epoch, and tests cut alike: to try something; "
+             "--compare: steps of each strategy (100)");
 }
 
 void declare_exchange(CLI::App& app, Texts& texts, Options& options) {
@@ -239,9 +234,8 @@ void declare_exchange(CLI::App& app, Texts& texts, Options& options) {
 void declare_files(CLI::App& app, Options& options) {
   app.add_option("--checkpoint", options.checkpoint, "Written at the end of each epoch")
       ->type_name("FILE");
-  show(app.add_option("--checkpoint-every", options.checkpoint_every, "... and after so many steps")
-           ->check(CLI::Range(std::size_t{1}, std::size_t{kStepsMax})),
-       "STEPS");
+  add_number(app, "--checkpoint-every", options.checkpoint_every, 1, kStepsMax, "STEPS",
+             "... and after so many steps");
   app.add_option("--resume", options.resume,
                  "Goes on from a checkpoint, of any strategy and number of ranks")
       ->type_name("FILE");
