@@ -28,6 +28,14 @@ void check_root(int64_t root, int size, const char* operation) {
               ", accepted are 0 to ", size - 1);
 }
 
+void check_root_list(const TensorLists& lists, bool is_root, int size, const char* operation,
+                     const char* what) {
+  const bool is_one = lists.size() == 1 && static_cast<int>(lists[0].size()) == size;
+  TORCH_CHECK(is_root ? is_one : lists.empty(), "unisono: ", operation,
+              ": the root has one list of as many ", what, " as ranks (", size,
+              "), and no other rank has any");
+}
+
 void check_pairs(const Tensors& outputs, const Tensors& inputs, const char* operation) {
   TORCH_CHECK(outputs.size() == inputs.size(), "unisono: ", operation, ": ", outputs.size(),
               " outputs for ", inputs.size(), " inputs");
@@ -214,10 +222,7 @@ WorkPointer UnisonoBackend::gather(TensorLists& outputs, Tensors& inputs,
   check_single(inputs, "gather");
   check_root(options.rootRank, getSize(), "gather");
   const bool is_root = getRank() == options.rootRank;
-  TORCH_CHECK(is_root ? outputs.size() == 1 && static_cast<int>(outputs[0].size()) == getSize()
-                      : outputs.empty(),
-              "unisono: gather: the root has one list of as many outputs as ranks (", getSize(),
-              "), and no other rank has any");
+  check_root_list(outputs, is_root, getSize(), "gather", "outputs");
   begin(started, OpType::GATHER, inputs, is_root ? outputs[0] : Tensors(), options.timeout);
   unisono_call call = move_of(UNISONO_GATHER_V, inputs[0], started.read(inputs[0]), nullptr);
   call.root = static_cast<int32_t>(options.rootRank);
@@ -235,10 +240,7 @@ WorkPointer UnisonoBackend::scatter(Tensors& outputs, TensorLists& inputs,
   check_single(outputs, "scatter");
   check_root(options.rootRank, getSize(), "scatter");
   const bool is_root = getRank() == options.rootRank;
-  TORCH_CHECK(is_root ? inputs.size() == 1 && static_cast<int>(inputs[0].size()) == getSize()
-                      : inputs.empty(),
-              "unisono: scatter: the root has one list of as many inputs as ranks (", getSize(),
-              "), and no other rank has any");
+  check_root_list(inputs, is_root, getSize(), "scatter", "inputs");
   begin(started, OpType::SCATTER, is_root ? inputs[0] : Tensors(), outputs, options.timeout);
   unisono_call call =
       move_of(UNISONO_SCATTER_V, outputs[0], nullptr, started.write(outputs[0], false));
@@ -351,14 +353,14 @@ WorkPointer UnisonoBackend::alltoall(Tensors& outputs, Tensors& inputs,
   return start_and_give(started, call);
 }
 
-WorkPointer UnisonoBackend::message(const MessageKind& kind, Tensors& tensors, int peer, int tag) {
-  Started started(this, kind.name);
-  const bool is_send = kind.type == OpType::SEND;
-  check_single(tensors, kind.name);
+WorkPointer UnisonoBackend::message(const char* name, OpType type, Tensors& tensors, int peer,
+                                    int tag) {
+  Started started(this, name);
+  const bool is_send = type == OpType::SEND;
+  check_single(tensors, name);
   // Those below are of monitored barriers.
-  TORCH_CHECK(tag >= 0, "unisono: ", kind.name, ": the tag is ", tag,
-              ", accepted are those from 0 on");
-  begin(started, kind.type, tensors, is_send ? Tensors() : tensors, milliseconds(0));
+  TORCH_CHECK(tag >= 0, "unisono: ", name, ": the tag is ", tag, ", accepted are those from 0 on");
+  begin(started, type, tensors, is_send ? Tensors() : tensors, milliseconds(0));
   unisono_call call = move_of(is_send ? UNISONO_SEND : UNISONO_RECEIVE, tensors[0],
                               is_send ? started.read(tensors[0]) : nullptr,
                               is_send ? nullptr : started.write(tensors[0], false));
@@ -368,15 +370,15 @@ WorkPointer UnisonoBackend::message(const MessageKind& kind, Tensors& tensors, i
 }
 
 WorkPointer UnisonoBackend::send(Tensors& tensors, int target, int tag) {
-  return message({"send", OpType::SEND}, tensors, target, tag);
+  return message("send", OpType::SEND, tensors, target, tag);
 }
 
 WorkPointer UnisonoBackend::recv(Tensors& tensors, int source, int tag) {
-  return message({"recv", OpType::RECV}, tensors, source, tag);
+  return message("recv", OpType::RECV, tensors, source, tag);
 }
 
 WorkPointer UnisonoBackend::recvAnysource(Tensors& tensors, int tag) {
-  return message({"recvAnySource", OpType::RECVANYSOURCE}, tensors, UNISONO_ANY_RANK, tag);
+  return message("recvAnySource", OpType::RECVANYSOURCE, tensors, UNISONO_ANY_RANK, tag);
 }
 
 WorkPointer UnisonoBackend::barrier(const c10d::BarrierOptions& options) {
