@@ -28,7 +28,8 @@ BUFFERS = {"shm": ("private", "allocated"), "tcp": ("private",)}
 
 class Figure:
     def __init__(self, rows):
-        self.us = statistics.median(float(r["time_us_median"]) for r in rows)
+        times = [float(r["time_us_median"]) for r in rows]
+        self.us, self.least, self.most = statistics.median(times), min(times), max(times)
         self.empty = statistics.median(float(r["empty_us"]) for r in rows)
         self.rounds = len({r["round"] for r in rows})
 
@@ -85,16 +86,43 @@ def load(path, only):
     return points, foreign
 
 
-def best_peer(figures, wire):
-    candidates = {
+def peers_of(figures, wire):
+    return {
         who: figure
         for who, figure in figures.items()
         if who[0] != "unisono" and (wire == "shm" or who[1].startswith("tcp"))
     }
+
+
+def best_peer(figures, wire):
+    candidates = peers_of(figures, wire)
     if not candidates:
         return None, None
     who = min(candidates, key=lambda w: candidates[w].us)
     return f"{who[0]} {who[1]}", candidates[who]
+
+
+class Cell:
+    """What unisono and a peer have done at a point: ratios above 1 say that unisono is faster."""
+
+    def __init__(self, point, wire, buffers, figures):
+        ranks, collective, size, mode = point
+        self.point, self.wire, self.buffers = point, wire, buffers
+        self.own = figures[("unisono", wire, buffers)]
+        self.who, self.best = best_peer(figures, wire)
+        self.ratio = self.best.us / self.own.us
+        self.ratio_after_empty = self.best.after_empty() / self.own.after_empty()
+        # Whichever peer was the fastest in any round.
+        least = min(figure.least for figure in peers_of(figures, wire).values())
+        self.ratio_of_best_rounds = least / self.own.least
+        self.ratios = (self.ratio, self.ratio_of_best_rounds)
+        self.bar = bars.find(wire, ranks, collective, buffers, size, mode)
+
+    def judged_ratio(self):
+        return self.ratio_after_empty if self.bar.after_empty else self.ratio
+
+    def misses_bar(self):
+        return self.bar is not None and self.judged_ratio() < self.bar.ratio
 
 
 def rounds_of(figures):
@@ -123,28 +151,33 @@ class Verdicts:
         return f"FAILED, {own.rounds if own else 0} of {rounds_of(figures)} rounds"
 
 
-def judge(point, wire, buffers, own, best, figures, verdicts):
+def judge(point, wire, buffers, figures, verdicts):
     """Cells: us, ratio, ratio after empty, bar, verdict."""
     ranks, collective, size, mode = point
     bar = bars.find(wire, ranks, collective, buffers, size, mode)
+    own = figures.get(("unisono", wire, buffers))
     if bar is not None and not is_whole(own, figures):
         time = time_text(own.us) if own else ""
         return [time, "", "", str(bar.ratio), verdicts.failure(own, figures)]
     if own is None:
         return [""] * 5
-    ratio = best.us / own.us
-    after = best.after_empty() / own.after_empty()
-    cells = [time_text(own.us), f"{ratio:.2f}", f"{after:.2f}"]
+    cell = Cell(point, wire, buffers, figures)
+    texts = [time_text(own.us), f"{cell.ratio:.2f}", f"{cell.ratio_after_empty:.2f}"]
     if bar is None:
-        return cells + ["", ""]
-    verdict = verdicts.text(after if bar.after_empty else ratio, bar.ratio)
-    return cells + [f"{bar.ratio}{' *' if bar.after_empty else ''}", verdict]
+        return texts + ["", ""]
+    verdict = verdicts.text(cell.judged_ratio(), bar.ratio)
+    return texts + [f"{bar.ratio}{' *' if bar.after_empty else ''}", verdict]
 
 
 def sort_key(point):
     ranks, collective, size, mode = point
     place = ORDER.index(collective) if collective in ORDER else len(ORDER)
     return (ranks, place, mode != "hot", size)
+
+
+def concerns(figures, wire):
+    """A point of the other wire alone says nothing about this one."""
+    return any(who[1].split("/")[0] == wire for who in figures)
 
 
 def comparison(points, wire, verdicts, missed_only):
@@ -154,16 +187,14 @@ def comparison(points, wire, verdicts, missed_only):
         if collective == "all_reduce_busy":
             continue
         figures = points[point]
-        # A point of the other wire alone says nothing about this one.
-        if not any(who[1].split("/")[0] == wire for who in figures):
+        if not concerns(figures, wire):
             continue
         who, best = best_peer(figures, wire)
         if best is None:
             continue
         cells = [collective, str(ranks), mode, size_text(size), who, time_text(best.us)]
         for buffers in BUFFERS[wire]:
-            own = figures.get(("unisono", wire, buffers))
-            cells += judge(point, wire, buffers, own, best, figures, verdicts)
+            cells += judge(point, wire, buffers, figures, verdicts)
         if not missed_only or any(cell.startswith(("MISSED", "FAILED")) for cell in cells):
             lines.append("| " + " | ".join(cells) + " |")
     if not lines:
@@ -208,33 +239,41 @@ def unix_against_tcp(points, verdicts, missed_only):
 
 
 def cells_of(points, wire, buffers):
-    """[(ratio, point, who is best, our us)] of what unisono and a peer have done."""
-    cells = []
-    for point, figures in points.items():
-        own = figures.get(("unisono", wire, buffers))
-        who, best = best_peer(figures, wire)
-        if own is not None and best is not None and point[1] != "all_reduce_busy":
-            cells.append((best.us / own.us, point, who, own.us))
-    return sorted(cells)
+    """What both unisono and a peer have done, by point."""
+    return {
+        point: Cell(point, wire, buffers, figures)
+        for point, figures in points.items()
+        if ("unisono", wire, buffers) in figures
+        and peers_of(figures, wire)
+        and point[1] != "all_reduce_busy"
+    }
+
+
+def is_lost(ratio):
+    return ratio < EQUAL
+
+
+def mean(ratios):
+    return math.exp(statistics.fmean(map(math.log, ratios)))
 
 
 def lost(points):
     """Where anyone is faster, worst first, and the geometric mean of all."""
     lines = []
     for wire, buffers in ((wire, each) for wire in BUFFERS for each in BUFFERS[wire]):
-        cells = cells_of(points, wire, buffers)
+        cells = cells_of(points, wire, buffers).values()
         if not cells:
             continue
-        behind = [cell for cell in cells if cell[0] < EQUAL]
-        mean = math.exp(statistics.fmean(math.log(cell[0]) for cell in cells))
+        behind = sorted((cell.ratio, cell.point, cell) for cell in cells if is_lost(cell.ratio))
         print(
             f"\n{'shared memory' if wire == 'shm' else 'loopback TCP'}, {buffers} buffers: "
             f"{len(behind)} of {len(cells)} cells lost by more than {1 - EQUAL:.0%}, "
-            f"geometric mean {mean:.2f}"
+            f"geometric mean {mean([cell.ratio for cell in cells]):.2f}"
         )
-        for ratio, (ranks, collective, size, mode), who, us in behind:
-            cells = [f"{ratio:.2f}", wire, buffers, collective, str(ranks), mode, size_text(size)]
-            lines.append((ratio, "| " + " | ".join(cells + [time_text(us), who]) + " |"))
+        for ratio, (ranks, collective, size, mode), cell in behind:
+            texts = [f"{ratio:.2f}", wire, buffers, collective, str(ranks), mode, size_text(size)]
+            texts += [time_text(cell.own.us), cell.who]
+            lines.append((ratio, "| " + " | ".join(texts) + " |"))
     if lines:
         print("\n| ratio | transport | buffers | collective | ranks | mode | bytes | us | best peer |")
         print("|---" * 9 + "|")

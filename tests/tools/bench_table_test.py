@@ -16,22 +16,27 @@ HEADER = (
 )
 
 
-def row(peer, transport, us, round=1, buffers="private", collective="all_reduce", size=65536):
-    return f"{peer},{transport},2,{collective},hot,{buffers},{size},100,{us},1,1,1,1,0.03,{round}"
+def row(peer, transport, us, round=1, buffers="private", collective="all_reduce", size=65536,
+        ranks=2):
+    return f"{peer},{transport},{ranks},{collective},hot,{buffers},{size},100,{us},1,1,1,1,0.03,{round}"
 
 
-def run_table(rows, *arguments):
-    """Exit status and text."""
+def run(module, rows, *arguments):
+    """Exit status and text of main()."""
     with tempfile.NamedTemporaryFile("w", suffix=".csv", errors="surrogateescape") as file:
         file.write("\n".join([HEADER, *rows]) + "\n")
         file.flush()
         text = io.StringIO()
-        before, sys.argv = sys.argv, ["table.py", file.name, *arguments]
+        before, sys.argv = sys.argv, [module.__file__, file.name, *arguments]
         try:
             with contextlib.redirect_stdout(text):
-                return table.main(), text.getvalue()
+                return module.main(), text.getvalue()
         finally:
             sys.argv = before
+
+
+def run_table(rows, *arguments):
+    return run(table, rows, *arguments)
 
 
 PEER = [row("openmpi", "shm", 100, round) for round in (1, 2, 3)]

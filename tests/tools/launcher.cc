@@ -12,7 +12,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <sstream>
+#include <string_view>
 
 namespace unisono::run {
 namespace {
@@ -67,6 +69,24 @@ bool is_alive(pid_t pid) {
 }
 
 bool is_stopped(pid_t pid) { return process_state(pid) == 'T'; }
+
+std::vector<pid_t> children_of(pid_t pid) {
+  const std::string text = std::to_string(pid);
+  std::ifstream file("/proc/" + text + "/task/" + text + "/children");
+  return {std::istream_iterator<pid_t>(file), {}};
+}
+
+std::map<int, pid_t> ranks_of(const Launcher& launcher) {
+  constexpr std::string_view kName("\0RANK=", 6);
+  std::map<int, pid_t> ranks;
+  for (const pid_t pid : children_of(launcher.pid())) {
+    std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
+    const std::string text((std::istreambuf_iterator<char>(environment)), {});
+    const std::size_t at = text.find(kName);
+    if (at != std::string::npos) ranks[std::atoi(text.c_str() + at + kName.size())] = pid;
+  }
+  return ranks;
+}
 
 Launcher::Launcher(const std::vector<std::string>& arguments, Options options) {
   if (options.terminal) {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ using test::eventually;
 bool is_alive(pid_t pid);
 /// True while the process is stopped by a signal.
 bool is_stopped(pid_t pid);
+/// Those that have not been waited for.
+std::vector<pid_t> children_of(pid_t pid);
 
 struct LaunchOptions {
   std::vector<std::string> environment;  ///< added, "NAME=value"
@@ -81,6 +84,9 @@ class Launcher {
   std::string out_text_;
   std::string err_text_;
 };
+
+/// Its children that are ranks, by the RANK in their environment.
+std::map<int, pid_t> ranks_of(const Launcher& launcher);
 
 /// The arguments to run a shell script as the command, after `flags`.
 std::vector<std::string> shell(std::vector<std::string> flags, const std::string& script);

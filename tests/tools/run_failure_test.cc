@@ -157,10 +157,7 @@ std::vector<pid_t> family_of(Launcher& launcher, int size) {
 
 // The guard is the launcher's child with a session of its own; its name is set for ps.
 pid_t child_called_guard(pid_t launcher) {
-  const std::string path =
-      "/proc/" + std::to_string(launcher) + "/task/" + std::to_string(launcher) + "/children";
-  std::ifstream file(path);
-  for (pid_t child = 0; file >> child;) {
+  for (const pid_t child : children_of(launcher)) {
     std::string name;
     std::getline(std::ifstream("/proc/" + std::to_string(child) + "/comm") >> std::ws, name);
     if (name == "unisono-guard") return child;

@@ -4,17 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "few_images.h"
 #include "launcher.h"
-#include "shell.h"
 #include "tests/support/child_process.h"
-#include "tests/support/temporary_folder.h"
+#include "train_command.h"
 
 namespace unisono::test {
 namespace {
@@ -28,38 +24,18 @@ const std::string kDoubles = std::string("FAKE_CUDA_DELAY_US=0 UNISONO_CUDA_LIBR
                              " UNISONO_CUBLAS_LIBRARY=" + UNISONO_FAKE_CUBLAS + " ";
 constexpr const char* kFew = " --limit-steps 3 --epochs 1 --batch 24 ";
 
-class TrainDevice : public testing::Test {
+class TrainDevice : public TrainCommand {
  protected:
-  void SetUp() override {
-    if (few_images() == nullptr) {
-      GTEST_SKIP() << "no package dataset-fashion-mnist in " << kAllImages;
-    }
-  }
-
   /// A command line behind "unisono ", with what it prints.
   ShellRun command(const std::string& line, const std::string& environment = "") const {
     return run_shell("env " + kDoubles + environment + " " + UNISONO_COMMAND + " " + line +
                      " 2>&1");
   }
   ShellRun train(const std::string& arguments, const std::string& environment = "") const {
-    return command(
-        "train --output " + folder_.path() + kFew + arguments + few_images_for(arguments),
-        environment);
-  }
-  std::vector<nlohmann::json> log(const std::string& event) const {
-    std::ifstream file(folder_.path() + "/log.jsonl");
-    std::vector<nlohmann::json> lines;
-    for (std::string line; std::getline(file, line);) {
-      nlohmann::json parsed = nlohmann::json::parse(line);
-      if (parsed.at("event") == event) lines.push_back(std::move(parsed));
-    }
-    return lines;
+    return command("train --output " + path("out") + kFew + arguments + few_images_for(arguments),
+                   environment);
   }
   double test_loss() const { return log("end").at(0).at("test_loss"); }
-  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
-
- private:
-  TemporaryFolder folder_;
 };
 
 class TrainDeviceStrategy : public TrainDevice, public testing::WithParamInterface<const char*> {};

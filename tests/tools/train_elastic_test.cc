@@ -11,12 +11,10 @@
 #include <map>
 #include <regex>
 
-#include "few_images.h"
 #include "launcher.h"
-#include "shell.h"
 #include "tests/support/seed.h"
-#include "tests/support/temporary_folder.h"
 #include "tests/support/watchdog.h"
+#include "train_command.h"
 #include "unisono/train/checkpoint.h"
 
 namespace unisono::train {
@@ -30,13 +28,8 @@ constexpr int kRanks = 3;
 // Of 6,000 images in batches of 126, which is a whole number for 1, 2 and 3 ranks.
 constexpr std::uint64_t kSteps = kEpochs * (6000 / 126);
 
-class Elastic : public testing::Test {
+class Elastic : public test::TrainCommand {
  protected:
-  void SetUp() override {
-    if (test::few_images() == nullptr) {
-      GTEST_SKIP() << "no package dataset-fashion-mnist in " << test::kAllImages;
-    }
-  }
   std::vector<std::string> command(int epochs = kEpochs) const {
     return {UNISONO_COMMAND,
             "train",
@@ -50,10 +43,15 @@ class Elastic : public testing::Test {
             "--checkpoint",
             checkpoint()};
   }
-  std::string output() const { return folder_.path() + "/out"; }
-  std::string checkpoint() const { return folder_.path() + "/checkpoint"; }
-
-  test::TemporaryFolder folder_;
+  /// What `unisono run` is given to start it on kRanks ranks.
+  std::vector<std::string> launched(const char* restarts, int epochs = kEpochs) const {
+    std::vector<std::string> arguments = command(epochs);
+    arguments.insert(arguments.begin(), {"-n", std::to_string(kRanks), "--max-restarts", restarts,
+                                         "--no-prefix", "--"});
+    return arguments;
+  }
+  std::string output() const { return path("out"); }
+  std::string checkpoint() const { return path("checkpoint"); }
 };
 
 double accuracy_in(const std::string& output) {
@@ -79,22 +77,6 @@ bool has_logged_an_epoch(const std::string& output_folder) {
   return text.find("\"event\":\"epoch\"") != std::string::npos;
 }
 
-// The ranks that run now.
-std::map<int, pid_t> ranks_of(const run::Launcher& job) {
-  std::map<int, pid_t> ranks;
-  const std::string pid_text = std::to_string(job.pid());
-  std::ifstream children("/proc/" + pid_text + "/task/" + pid_text + "/children");
-  for (pid_t pid = 0; children >> pid;) {
-    std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
-    const std::string text((std::istreambuf_iterator<char>(environment)), {});
-    for (int rank = 0; rank < kRanks; ++rank) {
-      const std::string entry = std::string("\0RANK=", 6) + std::to_string(rank) + '\0';
-      if (text.find(entry) != std::string::npos) ranks[rank] = pid;
-    }
-  }
-  return ranks;
-}
-
 TEST_F(Elastic, EndsAsOneThatNobodyDisturbs) {
   if (test::is_thread_sanitized()) {
     GTEST_SKIP()
@@ -110,11 +92,7 @@ TEST_F(Elastic, EndsAsOneThatNobodyDisturbs) {
 
   const test::SeedTrace seed_trace;
   std::mt19937_64 random = test::random_stream(21);
-  std::vector<std::string> arguments{"-n", std::to_string(kRanks), "--max-restarts",
-                                     "20", "--no-prefix",          "--"};
-  const std::vector<std::string> words = command();
-  arguments.insert(arguments.end(), words.begin(), words.end());
-  run::Launcher job(arguments, {.merge_stderr = true});
+  run::Launcher job(launched("20"), {.merge_stderr = true});
   for (const int epoch : {1, 3, 5}) {
     ASSERT_TRUE(job.prints("epoch " + std::to_string(epoch) + "/8")) << job.out();
     const auto victim = static_cast<int>(test::below(random, kRanks));
@@ -134,11 +112,7 @@ TEST_F(Elastic, EndsAsOneThatNobodyDisturbs) {
 
 TEST_F(Elastic, GoesOnFromItsCheckpointWhenAllAreStartedAgain) {
   if (test::is_thread_sanitized()) GTEST_SKIP() << "as the one above";
-  std::vector<std::string> arguments{"-n", std::to_string(kRanks), "--max-restarts",
-                                     "20", "--no-prefix",          "--"};
-  const std::vector<std::string> words = command();
-  arguments.insert(arguments.end(), words.begin(), words.end());
-  run::Launcher job(arguments, {.merge_stderr = true});
+  run::Launcher job(launched("20"), {.merge_stderr = true});
   ASSERT_TRUE(job.prints("epoch 3/8")) << job.out();
   ASSERT_TRUE(run::eventually([&] { return ranks_of(job).size() == kRanks; })) << job.out();
   const std::map<int, pid_t> ranks = ranks_of(job);
@@ -157,11 +131,7 @@ TEST_F(Elastic, GoesOnFromItsCheckpointWhenAllAreStartedAgain) {
 TEST_F(Elastic, SavesWhatAFailureKeptFromBeingSaved) {
   const std::string unwritten = checkpoint() + ".tmp";
   ASSERT_EQ(::mkfifo(unwritten.c_str(), 0600), 0);
-  std::vector<std::string> arguments{"-n", std::to_string(kRanks), "--max-restarts",
-                                     "1",  "--no-prefix",          "--"};
-  const std::vector<std::string> words = command(1);
-  arguments.insert(arguments.end(), words.begin(), words.end());
-  run::Launcher job(arguments, {.merge_stderr = true});
+  run::Launcher job(launched("1", 1), {.merge_stderr = true});
   ASSERT_TRUE(run::eventually([&] { return has_logged_an_epoch(output()); })) << job.out();
   const pid_t first = ranks_of(job)[0];
   ASSERT_GT(first, 0);

@@ -17,6 +17,7 @@
 #include "tools/blame/find_records.h"
 #include "tools/blame/report.h"
 #include "tools/common/command_line.h"
+#include "tools/common/invalid.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/common/terminal.h"
@@ -55,8 +56,7 @@ Result<blame::Found> find(const Options& options) {
   if (is_folder(options.place)) return blame::find_in_folder(options.place, options.job);
   const Result<std::int64_t> pid = tools::parse_integer(options.place, "PID", 1, 1 << 30);
   if (!pid) {
-    return Status(ErrorCode::kInvalidArgument,
-                  options.place + " is no directory and no process number");
+    return tools::invalid("{} is no directory and no process number", options.place);
   }
   return blame::find_of_process(static_cast<int>(*pid), options.job);
 }

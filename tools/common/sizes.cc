@@ -6,14 +6,15 @@
 #include <charconv>
 #include <cmath>
 
+#include "tools/common/invalid.h"
+
 namespace unisono::tools {
 namespace {
 
 constexpr std::string_view kSuffixes = "KMGT";
 
 Status bad_value(std::string_view what, std::string_view text, std::string_view expected) {
-  return Status(ErrorCode::kInvalidArgument,
-                fmt::format("{}: '{}' is not {}", what, text.substr(0, 64), expected));
+  return invalid("{}: '{}' is not {}", what, text.substr(0, 64), expected);
 }
 
 // Bits to shift for a unit, or -1. Takes "", "B", "K", "KB", "KiB" and so on in either case.
@@ -41,9 +42,8 @@ Result<std::uint64_t> parse_bytes(std::string_view text, std::string_view what, 
                         number > (std::numeric_limits<std::uint64_t>::max() >> shift);
   const std::uint64_t bytes = overflow ? 0 : number << shift;
   if (overflow || bytes < bounds.min || bytes > bounds.max) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: {} is outside {} to {}", what, text.substr(0, 64),
-                              format_bytes(bounds.min), format_bytes(bounds.max)));
+    return invalid("{}: {} is outside {} to {}", what, text.substr(0, 64), format_bytes(bounds.min),
+                   format_bytes(bounds.max));
   }
   return bytes;
 }
@@ -58,8 +58,7 @@ Result<std::int64_t> parse_integer(std::string_view text, std::string_view what,
     return bad_value(what, text, "a whole number");
   }
   if (range_error || number < min || number > max) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: {} is outside {} to {}", what, text.substr(0, 64), min, max));
+    return invalid("{}: {} is outside {} to {}", what, text.substr(0, 64), min, max);
   }
   return number;
 }
@@ -72,8 +71,7 @@ Result<double> parse_seconds(std::string_view text, std::string_view what, doubl
     return bad_value(what, text, "a number of seconds such as 5 or 0.5");
   }
   if (number < 0 || number > max) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: {} s is outside 0 to {} s", what, number, max));
+    return invalid("{}: {} s is outside 0 to {} s", what, number, max);
   }
   return number;
 }

@@ -12,6 +12,7 @@
 #include "compute/compute.h"
 #include "config/config.h"
 #include "tools/common/command_line.h"
+#include "tools/common/invalid.h"
 #include "tools/common/json_text.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
@@ -134,7 +135,7 @@ nlohmann::ordered_json json_of_gpus(const Config& config) {
       {"driver", cuda::version_text(survey->driver_version)}, {"devices", list}, {"reason", ""}};
 }
 
-int print_text(const Config& config) {
+void print_text(const Config& config) {
   const topology::HostIdentity host = topology::read_host_identity();
   std::printf("unisono %s\n", version());
   std::printf("compiler          %s\n", __VERSION__);
@@ -163,10 +164,9 @@ int print_text(const Config& config) {
                        std::string(variable.meaning)});
   }
   std::printf("%s", variables.text().c_str());
-  return 0;
 }
 
-int print_json(const Config& config) {
+void print_json(const Config& config) {
   nlohmann::ordered_json out;
   out["version"] = version();
   out["compiler"] = __VERSION__;
@@ -185,14 +185,12 @@ int print_json(const Config& config) {
                                                     {"meaning", variable.meaning}};
   }
   std::printf("%s\n", tools::json_text(out, 2).c_str());
-  return 0;
 }
 
-int print_machine(const Config& config, bool json) {
+void print_machine(const Config& config, bool json) {
   const std::string text = json ? tools::json_text(info::json_of_machine(config), 2) + "\n"
                                 : info::describe_machine(config);
   std::printf("%s", text.c_str());
-  return 0;
 }
 
 Result<algorithms::Link> link_of(const std::string& transport) {
@@ -206,59 +204,62 @@ Result<algorithms::Link> link_of(const std::string& transport) {
 
 int refuse_info(const Status& status) { return tools::fail("unisono info", status, 2); }
 
-int explain(const Config& config, const std::vector<std::string>& why, int ranks,
-            const std::string& transport, const algorithms::LinkFacts& links) {
+Result<algorithms::SelectionRequest> request_of(const Config& config,
+                                                const std::vector<std::string>& why, int ranks,
+                                                const std::string& transport,
+                                                const algorithms::LinkFacts& links) {
   algorithms::SelectionRequest request;
   if (!parse(why[0], &request.collective)) {
-    return refuse_info(Status(ErrorCode::kInvalidArgument,
-                              "--why: no collective is called '" + why[0].substr(0, 64) +
-                                  "'; `unisono plan --list` has them"));
+    return tools::invalid("--why: no collective is called '{}'; `unisono plan --list` has them",
+                          why[0].substr(0, 64));
   }
   if (algorithms::names_of(request.collective).empty()) {
-    return refuse_info(Status(ErrorCode::kInvalidArgument,
-                              "'" + why[0] + "' goes to one peer; no algorithm is chosen for it"));
+    return tools::invalid("'{}' goes to one peer; no algorithm is chosen for it", why[0]);
   }
   const bool is_empty = request.collective == Collective::kBarrier;
-  const auto bytes = tools::parse_bytes(why.size() > 1 ? why[1]
-                                        : is_empty     ? "0"
-                                                       : "1M",
-                                        "--why " + why[0], {.max = is_empty ? 0 : kWhyBytesMax});
-  if (!bytes) return refuse_info(bytes.error());
-  const Result<algorithms::Link> link = link_of(transport);
-  if (!link) return refuse_info(link.error());
-  const Result<algorithms::SelectionTable> table = algorithms::SelectionTable::load(config.tuning);
-  if (!table) return refuse_info(table.error());
+  UNISONO_ASSIGN(request.bytes,
+                 tools::parse_bytes(why.size() > 1 ? why[1]
+                                    : is_empty     ? "0"
+                                                   : "1M",
+                                    "--why " + why[0], {.max = is_empty ? 0 : kWhyBytesMax}));
+  UNISONO_ASSIGN(request.link, link_of(transport));
   request.ranks = ranks;
-  request.bytes = *bytes;
-  request.link = *link;
-  if (*link >= algorithms::Link::kVerbs) request.links = links;
-  request.native = *link == algorithms::Link::kShm;
+  if (request.link >= algorithms::Link::kVerbs) request.links = links;
+  request.native = request.link == algorithms::Link::kShm;
   request.shared_cores = info::would_share_cores(ranks);
   request.access = config.access;
+  return request;
+}
+
+// `links`: between hosts.
+Status explain(const Config& config, algorithms::SelectionRequest request,
+               const algorithms::LinkFacts& links) {
+  UNISONO_ASSIGN(const auto table, algorithms::SelectionTable::load(config.tuning));
   const bool is_open = algorithms::is_predicted(request.collective) && !links.are_known();
-  std::printf("%s\n", table->explain(request, "").c_str());
-  const Result<algorithms::Choice> choice = table->choose(request, "");
+  std::printf("%s\n", table.explain(request, "").c_str());
+  const Result<algorithms::Choice> choice = table.choose(request, "");
   const bool is_native = choice && choice->algorithm == nullptr;
   const bool is_tried = is_native && choice->path == AccessPath::kAutomatic &&
                         config.access == AccessPath::kAutomatic;
   if (is_tried) {
-    std::printf("  %s\n",
-                info::explain_trials(config, request.collective, request.bytes, ranks).c_str());
+    std::printf(
+        "  %s\n",
+        info::explain_trials(config, request.collective, request.bytes, request.ranks).c_str());
   }
   if (is_native && info::has_levels(request.collective)) {
-    std::printf("  %s\n", info::explain_levels(config, ranks).c_str());
+    std::printf("  %s\n", info::explain_levels(config, request.ranks).c_str());
   }
   if (request.native) {
     request.native = false;
     request.links = links;
     std::printf("\nwithout shared memory, between hosts for example:\n");
     request.link = algorithms::Link::kTcp;
-    std::printf("%s\n", table->explain(request, "").c_str());
+    std::printf("%s\n", table.explain(request, "").c_str());
   }
   if (is_open && request.link >= algorithms::Link::kVerbs) {
     std::printf("  between hosts what ranks measure when they meet decides: see --gbit\n");
   }
-  return 0;
+  return {};
 }
 
 }  // namespace
@@ -310,12 +311,17 @@ int info_main(int argc, char** argv) {
   const Config config = Config::from_environment(&wrong);
   for (const Status& each : wrong) refuse_info(each);
   if (!wrong.empty() && !why.empty()) return 2;
-  const int status = !why.empty()
-                         ? explain(config, why, ranks, transport, {latency_us, gigabits * 125})
-                     : machine ? print_machine(config, json)
-                     : json    ? print_json(config)
-                               : print_text(config);
-  return tools::finish_output("unisono info", wrong.empty() ? status : 2);
+  if (!why.empty()) {
+    const algorithms::LinkFacts links{latency_us, gigabits * 125};
+    const auto request = request_of(config, why, ranks, transport, links);
+    const Status explained = request ? explain(config, *request, links) : request.error();
+    if (!explained) return refuse_info(explained);
+  } else if (machine) {
+    print_machine(config, json);
+  } else {
+    json ? print_json(config) : print_text(config);
+  }
+  return tools::finish_output("unisono info", wrong.empty() ? 0 : 2);
 }
 
 }  // namespace unisono

@@ -2,7 +2,6 @@
 #include "tools/perf/options.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -13,9 +12,11 @@
 #include "comm/selected.h"
 #include "config/config.h"
 #include "tools/common/command_line.h"
+#include "tools/common/invalid.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/perf/pattern.h"
+#include "topology/allowed_cpus.h"
 
 namespace unisono::perf {
 namespace {
@@ -91,12 +92,6 @@ struct Texts {
   int check = 1;
   bool json = false, csv = false, in_place = false;
 };
-
-int usable_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 2;
-  return std::max(CPU_COUNT(&set), 2);
-}
 
 std::string collective_names() {
   std::string names;
@@ -195,8 +190,7 @@ Result<std::vector<DataType>> parse_types(const std::string& text) {
     for (int i = 0; i < kDataTypeCount; ++i) {
       known += fmt::format(" {}", unisono::name_of(static_cast<DataType>(i)));
     }
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--datatype: '{}' is none of:{} all", text.substr(0, 64), known));
+    return tools::invalid("--datatype: '{}' is none of:{} all", text.substr(0, 64), known);
   }
   types.push_back(type);
   return types;
@@ -235,9 +229,8 @@ Status fill_memory(const Texts& texts, Options& options) {
   const bool is_cuda = texts.memory == "cuda";
   options.memory = is_cuda ? MemoryKind::kCuda : MemoryKind::kHost;
   if (!is_cuda && (texts.device != "local" || options.floor)) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("{} means something with --memory cuda alone",
-                              options.floor ? "--floor" : "--device"));
+    return tools::invalid("{} means something with --memory cuda alone",
+                          options.floor ? "--floor" : "--device");
   }
   if (texts.device != "local") {
     UNISONO_ASSIGN(const auto device,
@@ -260,13 +253,11 @@ Status check_combination(const Options& options, const Texts& texts) {
                            [&](ReduceOp op) { return applies(*options.measured, op.kind, type); });
       });
   if (options.measured->facts.reduces && !is_any_meaningful) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("operator '{}' has no meaning on type '{}' in {}", texts.op,
-                              texts.type, options.measured->facts.name));
+    return tools::invalid("operator '{}' has no meaning on type '{}' in {}", texts.op, texts.type,
+                          options.measured->facts.name);
   }
   if (texts.in_place && !has_in_place_form(*options.measured)) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("{} has no in-place form", options.measured->facts.name));
+    return tools::invalid("{} has no in-place form", options.measured->facts.name);
   }
   return {};
 }
@@ -274,9 +265,8 @@ Status check_combination(const Options& options, const Texts& texts) {
 Status fill(const Texts& texts, Options& options) {
   options.measured = find_case(texts.collective);
   if (options.measured == nullptr) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("'{}' is no collective; one of:{}", texts.collective.substr(0, 64),
-                              collective_names()));
+    return tools::invalid("'{}' is no collective; one of:{}", texts.collective.substr(0, 64),
+                          collective_names());
   }
   if (!options.transport.empty()) UNISONO_TRY(check_transport(options.transport));
   // A message has none.
@@ -303,9 +293,8 @@ Status fill(const Texts& texts, Options& options) {
     UNISONO_ASSIGN(const double seconds, tools::parse_seconds(texts.timeout, "--timeout", 86400));
     options.timeout = std::chrono::milliseconds(static_cast<long>(seconds * 1000));
     if (options.timeout.count() == 0) {
-      return Status(ErrorCode::kInvalidArgument,
-                    fmt::format("--timeout: '{}' is less than a millisecond, the shortest limit",
-                                texts.timeout.substr(0, 64)));
+      return tools::invalid("--timeout: '{}' is less than a millisecond, the shortest limit",
+                            texts.timeout.substr(0, 64));
     }
   }
   options.modes = one_or_both(texts.mode, "both", "hot", Mode::kHot, Mode::kCold);
@@ -314,8 +303,7 @@ Status fill(const Texts& texts, Options& options) {
   options.check = texts.check != 0;
   options.format = texts.json ? Format::kJson : texts.csv ? Format::kCsv : Format::kTable;
   if (options.ranks < 1 || options.ranks > kRanksMax) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--ranks: {} is outside 1 to {}", options.ranks, kRanksMax));
+    return tools::invalid("--ranks: {} is outside 1 to {}", options.ranks, kRanksMax);
   }
   return check_combination(options, texts);
 }
@@ -332,18 +320,15 @@ std::string_view name_of(RanksAs as) { return as == RanksAs::kThreads ? "threads
 Result<std::vector<std::uint64_t>> list_sizes(std::uint64_t min, std::uint64_t max,
                                               std::uint64_t factor, std::uint64_t step) {
   if (min > max) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--minbytes {} is above --maxbytes {}", min, max));
+    return tools::invalid("--minbytes {} is above --maxbytes {}", min, max);
   }
   if (step == 0 && factor < 2) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--stepfactor: {} never ends; at least 2", factor));
+    return tools::invalid("--stepfactor: {} never ends; at least 2", factor);
   }
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t bytes = min; bytes <= max;) {
     if (sizes.size() == kSizesMax) {
-      return Status(ErrorCode::kInvalidArgument,
-                    fmt::format("more than {} sizes; take a larger --stepbytes", kSizesMax));
+      return tools::invalid("more than {} sizes; take a larger --stepbytes", kSizesMax);
     }
     sizes.push_back(bytes);
     if (step == 0 && bytes > max / factor) break;
@@ -363,15 +348,15 @@ Result<ReduceOp> parse_op(const std::string& text) {
     if (kind == OpKind::kPremultipliedSum) return ops::premultiplied_sum(kPremultiplier);
     return ReduceOp{kind};
   }
-  return Status(ErrorCode::kInvalidArgument,
-                fmt::format("--op: '{}' is none of: {}", text.substr(0, 64), kOperators));
+  return tools::invalid("--op: '{}' is none of: {}", text.substr(0, 64), kOperators);
 }
 
 Parsed parse_options(int argc, char** argv) {
   CLI::App app("Measures and checks one collective.", "unisono perf");
   Texts texts;
   Parsed parsed;
-  parsed.options.ranks = usable_cores();
+  const std::size_t cpus = topology::list_cpus(topology::read_allowed_cpus()).size();
+  parsed.options.ranks = std::max(static_cast<int>(cpus), 2);
   declare(app, texts, parsed.options);
   try {
     app.parse(argc, argv);

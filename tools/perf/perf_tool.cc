@@ -20,6 +20,7 @@
 #include "comm/selected.h"
 #include "config/config.h"
 #include "config/launcher.h"
+#include "tools/common/invalid.h"
 #include "tools/common/local_ranks.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
@@ -116,12 +117,11 @@ std::vector<Row> list_rows(const Options& options, Rank rank, int ranks,
 Status check_ranks(const Options& options, int ranks) {
   for (const Rank root : options.roots) {
     if (root >= ranks) {
-      return Status(ErrorCode::kInvalidArgument,
-                    fmt::format("--root {} is not one of the {} ranks", root, ranks));
+      return tools::invalid("--root {} is not one of the {} ranks", root, ranks);
     }
   }
   if (options.measured->facts.name == "p2p" && ranks < 2) {
-    return Status(ErrorCode::kInvalidArgument, "p2p needs two ranks: -n 2");
+    return tools::invalid("p2p needs two ranks: -n 2");
   }
   return {};
 }
@@ -266,8 +266,7 @@ std::vector<int> choose_devices(const Options& options, const CudaConfig& config
   }
   if (options.device >= *counted) {
     throw Error(
-        Status(ErrorCode::kInvalidArgument,
-               fmt::format("--device {}: the devices are 0 to {}", options.device, *counted - 1)));
+        tools::invalid("--device {}: the devices are 0 to {}", options.device, *counted - 1));
   }
   if (options.device >= 0) return {options.device};
   std::vector<int> devices(static_cast<std::size_t>(*counted));
@@ -347,8 +346,7 @@ Status check_device(const Options& options, const CudaConfig& config) {
 Status check_transport_of_processes(const Options& options, const Config& config) {
   const std::string& transport = options.transport.empty() ? config.transport : options.transport;
   if (transport != "loopback") return {};
-  return Status(ErrorCode::kInvalidArgument,
-                "transport loopback is between threads of one process: add --as threads");
+  return tools::invalid("transport loopback is between threads of one process: add --as threads");
 }
 
 }  // namespace

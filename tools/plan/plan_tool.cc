@@ -15,25 +15,22 @@
 #include "plan/plan_text.h"
 #include "plan/plan_timing.h"
 #include "tools/common/command_line.h"
+#include "tools/common/invalid.h"
 #include "tools/common/json_text.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
-#include "tools/common/table.h"
+#include "tools/plan/algorithm_list.h"
 #include "tools/plan/cost.h"
 #include "tools/plan/timeline.h"
 #include "tools/plan/topology.h"
 
+namespace unisono::tools {
 namespace {
 
-using unisono::Collective;
-using unisono::ErrorCode;
-using unisono::Rank;
-using unisono::Result;
-using unisono::Status;
-using unisono::algorithms::Algorithm;
-using unisono::plan::Plan;
-using unisono::plan::PlanRequest;
-using unisono::tools::kStepsMax;
+using algorithms::Algorithm;
+using plan::NetworkModel;
+using plan::Plan;
+using plan::PlanRequest;
 
 // What fits in memory and a minute: ranks and chunks of one request.
 constexpr int kRanksMax = 65536;
@@ -71,23 +68,11 @@ struct Report {
   std::vector<Plan> plans;  // of rank `request.rank` alone when there are too many steps
   bool complete = false;
   Status check;
-  std::vector<unisono::plan::TimedMessage> rounds;
+  std::vector<plan::TimedMessage> rounds;
   int round_count = 0;
   double bytes_sent = 0;  // of the busiest rank
   double seconds = 0;
 };
-
-std::string names_of_collectives() {
-  std::string names;
-  for (int c = 0; c < unisono::kCollectiveCount; ++c) {
-    const auto collective = static_cast<Collective>(c);
-    if (unisono::algorithms::names_of(collective).empty()) continue;
-    names += (names.empty() ? "" : ", ") + std::string(name_of(collective));
-  }
-  return names;
-}
-
-Status invalid(const std::string& message) { return {ErrorCode::kInvalidArgument, message}; }
 
 // The network's figures; written so that what is not a number is refused too.
 Status check_network(const Options& options) {
@@ -103,14 +88,9 @@ Status check_network(const Options& options) {
 Result<PlanRequest> request_from(const Options& options) {
   UNISONO_TRY(check_network(options));
   PlanRequest request;
-  if (!unisono::parse(options.collective, &request.collective) ||
-      unisono::algorithms::names_of(request.collective).empty()) {
-    return invalid("no collective is called '" + options.collective +
-                   "'; choose one of: " + names_of_collectives());
-  }
+  UNISONO_ASSIGN(request.collective, parse_collective(options.collective));
   const auto outside = [](const char* name, int value, int low, int high) {
-    return invalid(std::string("--") + name + " is " + std::to_string(value) +
-                   " but must be from " + std::to_string(low) + " to " + std::to_string(high));
+    return invalid("--{} is {} but must be from {} to {}", name, value, low, high);
   };
   if (options.ranks < 1 || options.ranks > kRanksMax) {
     return outside("ranks", options.ranks, 1, kRanksMax);
@@ -126,7 +106,7 @@ Result<PlanRequest> request_from(const Options& options) {
   }
   if (static_cast<std::size_t>(options.ranks) * static_cast<std::size_t>(options.chunks) >
       kStepsMax) {
-    return invalid("--ranks times --chunks must not exceed " + std::to_string(kStepsMax));
+    return invalid("--ranks times --chunks must not exceed {}", kStepsMax);
   }
   request.ranks = options.ranks;
   request.root = options.root;
@@ -134,42 +114,52 @@ Result<PlanRequest> request_from(const Options& options) {
   request.chunks = options.chunks;
   request.in_place = options.in_place;
   request.commutative = !options.ordered;
-  if (options.canonical) request.order = unisono::Order::kCanonical;
-  if (options.exact) request.order = unisono::Order::kExact;
+  if (options.canonical) request.order = Order::kCanonical;
+  if (options.exact) request.order = Order::kExact;
   return request;
 }
 
 Result<const Algorithm*> algorithm_for(const PlanRequest& request, const std::string& name) {
   std::string reasons;
-  for (const Algorithm& algorithm : unisono::algorithms::catalog()) {
+  for (const Algorithm& algorithm : algorithms::catalog()) {
     if (algorithm.collective != request.collective) continue;
     if (!name.empty() && algorithm.name != name) continue;
     const std::string_view reason = algorithm.refuses(request);
     if (reason.empty()) return &algorithm;
     reasons += "; " + std::string(algorithm.name) + " " + std::string(reason);
   }
-  if (!reasons.empty()) return invalid("this request is refused" + reasons);
+  if (!reasons.empty()) return invalid("this request is refused{}", reasons);
   if (name == "native") {
-    return invalid("native has no plan: ranks work in the memory they share; choose one of: " +
-                   unisono::algorithms::names_of(request.collective));
+    return invalid("native has no plan: ranks work in the memory they share; choose one of: {}",
+                   algorithms::names_of(request.collective));
   }
-  return invalid(unisono::algorithms::no_algorithm_called(name, request.collective));
+  return invalid("{}", algorithms::no_algorithm_called(name, request.collective));
 }
 
 double sent_bytes(const Plan& plan, std::size_t bytes) {
-  const auto layout = unisono::plan::layout_for(plan, bytes);
+  const auto layout = plan::layout_for(plan, bytes);
   double sent = 0;
   for (const auto& step : plan.steps) {
-    if (step.kind != unisono::plan::StepKind::kSend) continue;
+    if (step.kind != plan::StepKind::kSend) continue;
     sent += static_cast<double>(layout.range(step.source).bytes);
   }
   return sent;
 }
 
-Report make_report(const Options& options, const PlanRequest& request, const Algorithm& algorithm) {
+// The network of --topology, or the one that the options for a single link describe.
+Result<NetworkModel> network_from(const Options& options) {
+  if (options.has_topology) {
+    return parse_topology(options.topology, options.ranks);
+  }
+  return NetworkModel{.latency = options.latency_us * 1e-6,
+                      .per_byte = 8e-9 / options.bandwidth_gbps};
+}
+
+Report make_report(const Options& options, const PlanRequest& request, const Algorithm& algorithm,
+                   const NetworkModel& network) {
   Report report{
       .algorithm = &algorithm, .request = request, .plans = {}, .check = {}, .rounds = {}};
-  auto [plans, are_complete] = unisono::tools::build_plans(algorithm, request);
+  auto [plans, are_complete] = build_plans(algorithm, request);
   report.plans = std::move(plans);
   report.complete = are_complete;
   if (!report.complete) {
@@ -177,21 +167,17 @@ Report make_report(const Options& options, const PlanRequest& request, const Alg
     const auto cost = algorithm.cost(request.ranks, request.chunks, options.bytes);
     report.round_count = cost.rounds;
     report.bytes_sent = cost.bytes_sent;
-    report.seconds =
-        cost.rounds * options.latency_us * 1e-6 + cost.bytes_sent * 8e-9 / options.bandwidth_gbps;
+    report.seconds = cost.rounds * network.latency + cost.bytes_sent * network.per_byte;
     return report;
   }
-  report.check = unisono::plan::check_plans(report.plans);
+  report.check = plan::check_plans(report.plans);
   if (!report.check.ok()) return report;
-  report.rounds = unisono::plan::time_plans(report.plans, 0, {.latency = 1}).messages;
-  report.round_count = unisono::plan::rounds_of(report.plans);
+  report.rounds = plan::time_plans(report.plans, 0, {.latency = 1}).messages;
+  report.round_count = plan::rounds_of(report.plans);
   for (const Plan& plan : report.plans) {
     report.bytes_sent = std::max(report.bytes_sent, sent_bytes(plan, options.bytes));
   }
-  report.seconds = unisono::plan::time_plans(report.plans, options.bytes,
-                                             {.latency = options.latency_us * 1e-6,
-                                              .per_byte = 8e-9 / options.bandwidth_gbps})
-                       .end;
+  report.seconds = plan::time_plans(report.plans, options.bytes, network).end;
   return report;
 }
 
@@ -205,14 +191,14 @@ std::string verdict_of(const Report& report) {
 }
 
 void print_text(const Options& options, const Report& report) {
-  if (report.complete && report.check.ok() &&
-      report.request.ranks <= unisono::tools::kTimelineRanksMax && !options.rank) {
-    std::puts(unisono::tools::draw_timeline(report.rounds, report.request.ranks).c_str());
+  if (report.complete && report.check.ok() && report.request.ranks <= kTimelineRanksMax &&
+      !options.rank) {
+    std::puts(draw_timeline(report.rounds, report.request.ranks).c_str());
   }
   if (options.rank || report.request.ranks <= 4) {
     for (const Plan& plan : report.plans) {
       if (options.rank && plan.request.rank != *options.rank) continue;
-      std::puts(unisono::plan::text_of(plan).c_str());
+      std::puts(plan::text_of(plan).c_str());
     }
   }
   std::printf("%s %s, %d ranks\n", std::string(name_of(report.request.collective)).c_str(),
@@ -225,7 +211,7 @@ void print_text(const Options& options, const Report& report) {
               options.latency_us, options.bandwidth_gbps);
 }
 
-nlohmann::json json_of(const unisono::plan::ChunkRange& range) {
+nlohmann::json json_of(const plan::ChunkRange& range) {
   static constexpr const char* kNames[] = {"input", "output", "scratch"};
   return {{"buffer", kNames[static_cast<std::size_t>(range.buffer)]},
           {"first", range.first},
@@ -233,17 +219,17 @@ nlohmann::json json_of(const unisono::plan::ChunkRange& range) {
 }
 
 nlohmann::json json_of(const Plan& plan, std::size_t bytes) {
-  const auto layout = unisono::plan::layout_for(plan, bytes);
+  const auto layout = plan::layout_for(plan, bytes);
   nlohmann::json steps = nlohmann::json::array();
   for (const auto& step : plan.steps) {
     const bool is_local = step.peer < 0;
-    const bool sends = step.kind == unisono::plan::StepKind::kSend;
+    const bool sends = step.kind == plan::StepKind::kSend;
     nlohmann::json entry{{"kind", name_of(step.kind)}};
     if (!is_local) entry["peer"] = step.peer;
     if (!is_local) entry["message_index"] = step.message_index;
     if (!is_local) entry["bytes"] = layout.range(sends ? step.source : step.target).bytes;
     if (!sends) entry["target"] = json_of(step.target);
-    if (step.kind != unisono::plan::StepKind::kReceive) entry["source"] = json_of(step.source);
+    if (step.kind != plan::StepKind::kReceive) entry["source"] = json_of(step.source);
     entry["remote_first"] = step.remote_first;
     const auto first = plan.dependencies.begin() + step.dependency_first;
     entry["after"] = std::vector<std::uint32_t>(first, first + step.dependency_count);
@@ -275,108 +261,19 @@ void print_json(const Options& options, const Report& report) {
                       {"bytes_sent_by_busiest_rank", report.bytes_sent},
                       {"estimated_us", report.seconds * 1e6},
                       {"plans", std::move(plans)}};
-  std::puts(unisono::tools::json_text(json, 2).c_str());
+  std::puts(json_text(json, 2).c_str());
 }
 
-// What must hold for an algorithm, found by asking it: it refuses requests that it cannot serve.
-struct Needs {
-  std::string ranks = "any";  // or "power of two"
-  bool commutative = false;   // the operator must be
-  std::string canonical =
-      "yes";  // order: "no", "power of two" ranks; empty where nothing is reduced
-};
-
-bool is_reduction(Collective collective) {
-  const std::string_view name = name_of(collective);
-  return name.find("reduce") != name.npos || name.find("scan") != name.npos;
-}
-
-Needs needs_of(const Algorithm& algorithm) {
-  const auto serves = [&](int ranks, bool commutative, unisono::Order order) {
-    PlanRequest request;
-    request.collective = algorithm.collective;
-    request.ranks = ranks;
-    request.commutative = commutative;
-    request.order = order;
-    return algorithm.refuses(request).empty();
-  };
-  using unisono::Order;
-  Needs needs;
-  if (!serves(3, true, Order::kAny)) needs.ranks = "power of two";
-  if (!is_reduction(algorithm.collective)) {
-    needs.canonical.clear();
-    return needs;
-  }
-  needs.commutative = !serves(4, false, Order::kAny);
-  if (!serves(4, true, Order::kCanonical)) {
-    needs.canonical = "no";
-  } else if (!serves(3, true, Order::kCanonical)) {
-    needs.canonical = "power of two";
-  }
-  return needs;
-}
-
-// The options that name one collective or algorithm say of which.
-Status list_algorithms(const Options& options) {
-  Collective only{};
-  if (!options.collective.empty() && !unisono::parse(options.collective, &only)) {
-    return invalid("no collective is called '" + options.collective +
-                   "'; choose one of: " + names_of_collectives());
-  }
-  unisono::tools::Table table({{"collective", unisono::tools::Align::kLeft},
-                               {"algorithm", unisono::tools::Align::kLeft},
-                               {"ranks", unisono::tools::Align::kLeft},
-                               {"operator", unisono::tools::Align::kLeft},
-                               {"canonical order", unisono::tools::Align::kLeft}});
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const Algorithm& algorithm : unisono::algorithms::catalog()) {
-    if (!options.collective.empty() && algorithm.collective != only) continue;
-    const Needs needs = needs_of(algorithm);
-    const bool reduces = !needs.canonical.empty();
-    table.add_row({std::string(name_of(algorithm.collective)), std::string(algorithm.name),
-                   needs.ranks,
-                   !reduces            ? "-"
-                   : needs.commutative ? "commutative"
-                                       : "any",
-                   reduces ? needs.canonical : "-"});
-    nlohmann::ordered_json entry{{"collective", name_of(algorithm.collective)},
-                                 {"algorithm", algorithm.name},
-                                 {"needs_power_of_two_ranks", needs.ranks != "any"}};
-    if (reduces) entry["needs_commutative"] = needs.commutative;
-    if (reduces) entry["canonical_order"] = needs.canonical;
-    json.push_back(std::move(entry));
-  }
-  if (options.json) {
-    std::puts(unisono::tools::json_text(json, 2).c_str());
-  } else {
-    std::printf(
-        "%s\nBeside these every collective has `native`: between ranks that share a host's "
-        "memory, for all\nranks, operators and orders. It has no plan to print.\n",
-        table.text().c_str());
-  }
-  return {};
-}
-
-// The network of --topology, or the one that the options for a single link describe.
-Result<unisono::plan::NetworkModel> network_from(const Options& options) {
-  if (options.has_topology) {
-    return unisono::tools::parse_topology(options.topology, options.ranks);
-  }
-  return unisono::plan::NetworkModel{.latency = options.latency_us * 1e-6,
-                                     .per_byte = 8e-9 / options.bandwidth_gbps};
-}
-
-Status print_costs(const Options& options, const PlanRequest& request) {
+Status print_costs(const Options& options, const PlanRequest& request,
+                   const NetworkModel& network) {
   if (request.ranks > kCostRanksMax) {
-    return invalid("--ranks is " + std::to_string(request.ranks) + " but --cost takes " +
-                   std::to_string(kCostRanksMax) + " at most");
+    return invalid("--ranks is {} but --cost takes {} at most", request.ranks, kCostRanksMax);
   }
-  UNISONO_ASSIGN(const auto network, network_from(options));
-  const int chunks_max = options.has_chunks ? request.chunks : unisono::tools::kChunksTried;
-  const auto costs = unisono::tools::costs_on_network(request, options.algorithm, options.bytes,
-                                                      network, chunks_max);
+  const int chunks_max = options.has_chunks ? request.chunks : kChunksTried;
+  const auto costs =
+      costs_on_network(request, options.algorithm, options.bytes, network, chunks_max);
   if (costs.empty()) return algorithm_for(request, options.algorithm).status();
-  const auto print = options.json ? unisono::tools::json_of_costs : unisono::tools::text_of_costs;
+  const auto print = options.json ? json_of_costs : text_of_costs;
   std::fputs(print(costs, request, options.bytes, network).c_str(), stdout);
   return {};
 }
@@ -402,7 +299,7 @@ void declare(CLI::App& app, Options* options) {
   app.add_flag(
       "--cost", options->costs,
       "Predict how long every algorithm takes, or the one that is named, the fastest first");
-  app.add_option("--topology", options->topology, unisono::tools::kTopologyHelp)
+  app.add_option("--topology", options->topology, kTopologyHelp)
       ->needs("--cost")
       ->excludes("--latency-us")
       ->excludes("--bandwidth-gbps");
@@ -414,8 +311,10 @@ void declare(CLI::App& app, Options* options) {
 }
 
 }  // namespace
+}  // namespace unisono::tools
 
 int unisono::plan_main(int argc, char** argv) {
+  using namespace tools;
   Options options;
   CLI::App app{"Print, draw, check and cost the plan of a collective, without a network",
                "unisono plan"};
@@ -425,31 +324,34 @@ int unisono::plan_main(int argc, char** argv) {
     options.has_topology = app.count("--topology") > 0;
     options.has_chunks = app.count("--chunks") > 0;
   } catch (const CLI::ParseError& error) {
-    return unisono::tools::finish_parsing(app, error);
+    return finish_parsing(app, error);
   }
-  const auto refuse = [](const Status& status) {
-    return unisono::tools::fail("unisono plan", status, 2);
-  };
+  const auto refuse = [](const Status& status) { return fail("unisono plan", status, 2); };
   if (options.lists) {
-    if (const Status listed = list_algorithms(options); !listed) return refuse(listed);
-    return unisono::tools::finish_output("unisono plan", 0);
+    const auto list = list_algorithms(options.collective, options.json);
+    if (!list) return refuse(list.error());
+    std::puts(list->c_str());
+    return finish_output("unisono plan", 0);
   }
   if (options.collective.empty()) {
-    return refuse(invalid("which collective? one of: " + names_of_collectives() +
-                          "; --list shows their algorithms"));
+    return refuse(invalid("which collective? one of: {}; --list shows their algorithms",
+                          names_of_collectives()));
   }
-  const auto bytes = unisono::tools::parse_bytes(options.bytes_text, "--bytes", {.max = kBytesMax});
+  const auto bytes = parse_bytes(options.bytes_text, "--bytes", {.max = kBytesMax});
   if (!bytes) return refuse(bytes.error());
   options.bytes = *bytes;
   const auto request = request_from(options);
   if (!request) return refuse(request.error());
+  const auto network = network_from(options);
+  if (!network) return refuse(network.error());
   if (options.costs) {
-    if (const Status printed = print_costs(options, *request); !printed) return refuse(printed);
-    return unisono::tools::finish_output("unisono plan", 0);
+    const Status printed = print_costs(options, *request, *network);
+    if (!printed) return refuse(printed);
+    return finish_output("unisono plan", 0);
   }
   const auto algorithm = algorithm_for(*request, options.algorithm);
   if (!algorithm) return refuse(algorithm.error());
-  const Report report = make_report(options, *request, **algorithm);
+  const Report report = make_report(options, *request, **algorithm, *network);
   options.json ? print_json(options, report) : print_text(options, report);
-  return unisono::tools::finish_output("unisono plan", report.check.ok() ? 0 : 1);
+  return finish_output("unisono plan", report.check.ok() ? 0 : 1);
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "tools/common/invalid.h"
 #include "tools/common/sizes.h"
 
 namespace unisono::tools {
@@ -18,10 +19,6 @@ constexpr double kBitsPerSecondMin = 1e3;
 constexpr double kBitsPerSecondMax = 1e16;
 constexpr double kSecondsMax = 10;
 constexpr int kCountMax = 1 << 20;  // of nodes, and of ranks of one
-
-Status invalid(const std::string& message) {
-  return {ErrorCode::kInvalidArgument, "--topology: " + message};
-}
 
 struct Unit {
   std::string_view name;
@@ -53,21 +50,21 @@ Result<LinkModel> parse_link(std::string_view key, std::string_view text) {
     if (is_possible) return LinkModel{.latency = *latency, .per_byte = 8 / *rate};
   }
   return invalid(
-      std::string(key) + " is '" + std::string(text) +
-      "' but must be a rate from 1K to 10000T and a latency from 0us to 10s, as 100G:5us");
+      "--topology: {} is '{}' but must be a rate from 1K to 10000T and a latency from 0us to 10s, "
+      "as 100G:5us",
+      key, text);
 }
 
 Result<int> parse_nodes(std::string_view text, int ranks) {
   const std::size_t by = text.find('x');
-  if (by == text.npos) return invalid("nodes is '" + std::string(text) + "' but must be as 8x4");
+  if (by == text.npos) return invalid("--topology: nodes is '{}' but must be as 8x4", text);
   UNISONO_ASSIGN(const auto nodes,
                  parse_integer(text.substr(0, by), "--topology: nodes", 1, kCountMax));
   UNISONO_ASSIGN(const auto each,
                  parse_integer(text.substr(by + 1), "--topology: ranks of a node", 1, kCountMax));
   if (nodes * each != ranks) {
-    return invalid("nodes: " + std::to_string(nodes) + " x " + std::to_string(each) + " = " +
-                   std::to_string(nodes * each) + " ranks, but --ranks is " +
-                   std::to_string(ranks) + ": add -n " + std::to_string(nodes * each));
+    return invalid("--topology: nodes: {0} x {1} = {2} ranks, but --ranks is {3}: add -n {2}",
+                   nodes, each, nodes * each, ranks);
   }
   return static_cast<int>(each);
 }
@@ -97,10 +94,10 @@ bool read_preset(std::string_view field, Fields* fields) {
 // What came before a field must leave room for it.
 Status check_place(std::string_view key, Fields* fields) {
   if (!fields->keys.empty() && (key == "flat" || key == "fat-tree")) {
-    return invalid(std::string(key) + " must come first; fields that differ come after it");
+    return invalid("--topology: {} must come first; fields that differ come after it", key);
   }
   if (std::ranges::find(fields->keys, key) != fields->keys.end()) {
-    return invalid(std::string(key) + " is there twice; give it once");
+    return invalid("--topology: {} is there twice; give it once", key);
   }
   fields->keys.push_back(key);
   return {};
@@ -119,11 +116,14 @@ Status read_field(std::string_view field, int ranks, Fields* fields) {
   } else if (key == "inter") {
     UNISONO_ASSIGN(fields->between, parse_link(key, value));
   } else if (key == "flat" || key == "fat-tree") {
-    return invalid(std::string(key) + " is a preset and takes no value; write " + std::string(key) +
-                   ", and fields that differ after a comma");
+    return invalid(
+        "--topology: {0} is a preset and takes no value; write {0}, and fields that differ after a "
+        "comma",
+        key);
   } else {
-    return invalid("no field is called '" + std::string(key) +
-                   "'; choose of: flat, fat-tree, nodes=, intra=, inter=");
+    return invalid(
+        "--topology: no field is called '{}'; choose of: flat, fat-tree, nodes=, intra=, inter=",
+        key);
   }
   return {};
 }
@@ -145,12 +145,13 @@ Result<NetworkModel> parse_topology(std::string_view text, int ranks) {
     if (comma == text.npos) break;
     text.remove_prefix(comma + 1);
   }
-  if (!fields.within) return invalid("intra is missing: the links of ranks, as intra=400G:1us");
+  if (!fields.within)
+    return invalid("--topology: intra is missing: the links of ranks, as intra=400G:1us");
   if (fields.ranks_per_node > 0 && !fields.between) {
-    return invalid("inter is missing: the links of nodes, as inter=100G:5us");
+    return invalid("--topology: inter is missing: the links of nodes, as inter=100G:5us");
   }
   if (fields.between && fields.ranks_per_node == 0) {
-    return invalid("nodes is missing: how many times how many ranks, as nodes=8x4");
+    return invalid("--topology: nodes is missing: how many times how many ranks, as nodes=8x4");
   }
   return NetworkModel{.latency = fields.within->latency,
                       .per_byte = fields.within->per_byte,

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "tools/common/command_line.h"
+#include "tools/common/invalid.h"
 #include "tools/common/sizes.h"
 
 namespace unisono::run {
@@ -159,9 +160,7 @@ void declare_behaviour_options(CLI::App& app, Typed& typed, RunArguments& argume
 }
 
 Status bad_endpoint(const std::string& endpoint, const char* why) {
-  return Status(
-      ErrorCode::kInvalidArgument,
-      fmt::format("--rdzv-endpoint: '{}' {}; write HOST:PORT", endpoint.substr(0, 64), why));
+  return tools::invalid("--rdzv-endpoint: '{}' {}; write HOST:PORT", endpoint.substr(0, 64), why);
 }
 
 Status take_endpoint(const std::string& endpoint, Typed& typed) {
@@ -196,21 +195,19 @@ Status take_nodes(const Typed& typed, RunArguments& arguments) {
   // torchrun's elastic form MIN:MAX is fine when both are the same number.
   if (const std::size_t colon = count.find(':'); colon != std::string::npos) {
     if (count.substr(0, colon) != count.substr(colon + 1)) {
-      return Status(ErrorCode::kInvalidArgument,
-                    "--nnodes: a range is not supported; give the exact number of machines");
+      return tools::invalid(
+          "--nnodes: a range is not supported; give the exact number of machines");
     }
     count.resize(colon);
   }
   UNISONO_ASSIGN(const std::int64_t nodes, parse_integer(count, "--nnodes", 1, kNodeCountMax));
   arguments.node_count = static_cast<int>(nodes);
   if (typed.standalone && nodes > 1) {
-    return Status(ErrorCode::kInvalidArgument, "--standalone means one machine; drop --nnodes");
+    return tools::invalid("--standalone means one machine; drop --nnodes");
   }
   if (typed.node_rank.empty() && nodes > 1) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--nnodes {0} needs --node-rank: 0 on the first machine, {1} on the "
-                              "last",
-                              nodes, nodes - 1));
+    return tools::invalid("--nnodes {0} needs --node-rank: 0 on the first machine, {1} on the last",
+                          nodes, nodes - 1);
   }
   if (!typed.node_rank.empty()) {
     UNISONO_ASSIGN(const std::int64_t node,
@@ -223,8 +220,7 @@ Status take_nodes(const Typed& typed, RunArguments& arguments) {
 Status take_master(const Typed& typed, RunArguments& arguments) {
   if (!typed.master_address.empty()) {
     if (typed.master_address.size() > kAddressBytesMax) {
-      return Status(ErrorCode::kInvalidArgument,
-                    fmt::format("--master-addr: longer than {} bytes", kAddressBytesMax));
+      return tools::invalid("--master-addr: longer than {} bytes", kAddressBytesMax);
     }
     arguments.master_address = typed.master_address;
     arguments.master_address_given = true;
@@ -244,8 +240,7 @@ Result<BindTo> take_place(const std::string& text) {
   if (text == "auto") return BindTo::kAuto;
   if (text == "core") return BindTo::kCore;
   if (text == "none") return BindTo::kNone;
-  return Status(ErrorCode::kInvalidArgument,
-                fmt::format("--bind-to: '{}' is not auto, core or none", text));
+  return tools::invalid("--bind-to: '{}' is not auto, core or none", text);
 }
 
 Status take_restarts(const Typed& typed, RunArguments& arguments) {
@@ -253,15 +248,14 @@ Status take_restarts(const Typed& typed, RunArguments& arguments) {
                  parse_integer(typed.restarts, "--max-restarts", 0, kRestartsMax));
   arguments.max_restarts = static_cast<int>(restarts);
   if (typed.restart != "failed" && typed.restart != "all") {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--restart: '{}' is not failed or all", typed.restart.substr(0, 64)));
+    return tools::invalid("--restart: '{}' is not failed or all", typed.restart.substr(0, 64));
   }
   arguments.restart = typed.restart == "all" ? Restart::kAll : Restart::kFailed;
   if (restarts == 0 || arguments.node_count == 1) return Status();
-  return Status(ErrorCode::kInvalidArgument,
-                fmt::format("--max-restarts {}: launchers of several machines (--nnodes {}) do not "
-                            "start ranks again; leave it, or use one machine",
-                            restarts, arguments.node_count));
+  return tools::invalid(
+      "--max-restarts {}: launchers of several machines (--nnodes {}) do not "
+      "start ranks again; leave it, or use one machine",
+      restarts, arguments.node_count);
 }
 
 Result<Duration> take_seconds(const std::string& text, const char* what) {
@@ -274,17 +268,15 @@ Status unknown_flag(const std::string& flag) {
   std::replace(name.begin(), name.end(), '_', '-');
   for (const auto& [unsupported, remedy] : kUnsupported) {
     if (name != unsupported) continue;
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("torchrun's {} is not supported; {}", name, remedy));
+    return tools::invalid("torchrun's {} is not supported; {}", name, remedy);
   }
-  return Status(ErrorCode::kInvalidArgument, fmt::format("unknown flag {}", flag));
+  return tools::invalid("unknown flag {}", flag);
 }
 
 // What torchrun takes and this launcher has no use for.
 Status take_ignored(const Typed& typed, RunArguments& arguments) {
   if (!typed.backend.empty() && typed.backend != "static" && typed.backend != "c10d") {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--rdzv-backend: '{}' is not static or c10d", typed.backend));
+    return tools::invalid("--rdzv-backend: '{}' is not static or c10d", typed.backend);
   }
   if (!typed.rendezvous_settings.empty()) arguments.notes.push_back("--rdzv-conf is ignored");
   return Status();
@@ -299,7 +291,7 @@ Status take_command(std::vector<std::string> rest, RunArguments& arguments) {
     return unknown_flag(rest.front());
   }
   if (rest.empty() || rest.front().empty()) {
-    return Status(ErrorCode::kInvalidArgument, "no command to run");
+    return tools::invalid("no command to run");
   }
   arguments.command = std::move(rest);
   return Status();
@@ -309,8 +301,7 @@ Status take_all(Typed typed, std::vector<std::string> rest, RunArguments& argume
   if (typed.local_size == "auto" || typed.local_size == "cpu") {
     arguments.local_size = 0;
   } else if (typed.local_size == "gpu") {
-    return Status(ErrorCode::kInvalidArgument,
-                  "--nproc-per-node: 'gpu' is not supported; give the number of GPUs");
+    return tools::invalid("--nproc-per-node: 'gpu' is not supported; give the number of GPUs");
   } else {
     UNISONO_ASSIGN(const std::int64_t size,
                    parse_integer(typed.local_size, "--nproc-per-node", 1, kLocalSizeMax));

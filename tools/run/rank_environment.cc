@@ -16,6 +16,7 @@
 
 #include "base/handshake.h"
 #include "base/unique_fd.h"
+#include "tools/common/invalid.h"
 
 namespace unisono::run {
 namespace {
@@ -115,8 +116,7 @@ Result<std::string> make_run_id() {
 Result<JobKeyFile> read_job_key(const std::string& path) {
   constexpr const char* kRemedy = "make one with: openssl rand -hex 32 > FILE; chmod 600 FILE";
   const auto refuse = [&](const std::string& why) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--job-key-file {}: {}; {}", path, why, kRemedy));
+    return tools::invalid("--job-key-file {}: {}; {}", path, why, kRemedy);
   };
   std::ifstream file;
   file.rdbuf()->pubsetbuf(nullptr, 0);  // no copy that nobody cleanses

@@ -13,6 +13,7 @@
 
 #include "base/network.h"
 #include "tools/common/environment.h"
+#include "tools/common/invalid.h"
 #include "tools/common/output.h"
 #include "tools/run/arguments.h"
 #include "tools/run/rank_environment.h"
@@ -77,13 +78,12 @@ Status check_job_key(const RunArguments& arguments, JobFacts& facts) {
   }
   const bool inherited = !tools::environment_value("UNISONO_JOB_KEY").value_or("").empty();
   if (arguments.node_count == 1 || inherited) return Status();
-  return Status(ErrorCode::kInvalidArgument,
-                fmt::format("--nnodes {}: launchers on several nodes need a job key, the same for "
-                            "each, so that nobody else can join. Make one with\n"
-                            "  openssl rand -hex 32\n"
-                            "and give it to every launcher in UNISONO_JOB_KEY or with "
-                            "--job-key-file FILE",
-                            arguments.node_count));
+  return tools::invalid(
+      "--nnodes {}: launchers on several nodes need a job key, the same for "
+      "each, so that nobody else can join. Make one with\n"
+      "  openssl rand -hex 32\n"
+      "and give it to every launcher in UNISONO_JOB_KEY or with --job-key-file FILE",
+      arguments.node_count);
 }
 
 Result<JobFacts> make_facts(const RunArguments& arguments) {
@@ -116,10 +116,9 @@ Result<std::vector<int>> cores_for(const RunArguments& arguments,
     if (size <= core_count) {
       return topology::recommended_binding(processors, local_rank, size, Width::kCore);
     }
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--bind-to core: {} ranks, but this process may use {} cores; use "
-                              "--bind-to none",
-                              size, core_count));
+    return tools::invalid(
+        "--bind-to core: {} ranks, but this process may use {} cores; use --bind-to none", size,
+        core_count);
   }
   // Several launchers on one machine, as in a rehearsal, would all choose the same cores.
   if (arguments.node_count > 1 && is_loopback(arguments.master_address)) return std::vector<int>();

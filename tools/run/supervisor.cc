@@ -11,6 +11,7 @@
 #include <cstring>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "rendezvous/launcher_store.h"
@@ -70,6 +71,13 @@ int exit_status_of(int wait_status) {
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
+std::string list_of(const std::vector<std::string>& names, std::size_t max) {
+  const std::size_t told = std::min(names.size(), max);
+  const std::string more =
+      told < names.size() ? fmt::format(" and {} more", names.size() - told) : "";
+  return fmt::format("{}{}", fmt::join(std::span(names).first(told), ", "), more);
+}
+
 // Where there is no store nobody rejoins.
 RejoiningFacts facts_in(const StoreServer* store) {
   return {.waits =
@@ -105,6 +113,7 @@ class Supervisor {
   bool start_all_again();
   bool ranks_are_done() const;
   bool group_left() const;
+  bool leader_left() const;
   void wait_for_events();
   int poll_timeout_ms() const;
   void on_own_stream(int fd);
@@ -121,6 +130,7 @@ class Supervisor {
   void tell_absent();
   void look_for_empty_groups();
   void advance_phase();
+  void enter(Phase phase, TimePoint until);
   void end_groups(int signal, Phase next, Duration wait);
   void send_to_groups(int signal);
   std::string ranks_left() const;
@@ -206,6 +216,11 @@ bool Supervisor::ranks_are_done() const {
 bool Supervisor::group_left() const {
   return std::any_of(processes_.begin(), processes_.end(),
                      [](const RankProcess& process) { return process.group_exists; });
+}
+
+bool Supervisor::leader_left() const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [](const RankProcess& process) { return process.leader_runs; });
 }
 
 void Supervisor::wait_for_events() {
@@ -303,8 +318,7 @@ void Supervisor::on_signal(int signal) {
   // Nobody is there to send it a second time, so ranks that ignore it are ended as those are that
   // outlive a failure.
   if (signal == SIGQUIT || phase_ != Phase::kRunning || !group_left()) return;
-  phase_ = Phase::kReporting;
-  deadline_ = Clock::now() + job_.report_time;
+  enter(Phase::kReporting, Clock::now() + job_.report_time);
 }
 
 void Supervisor::on_interrupt() {
@@ -402,8 +416,7 @@ void Supervisor::start_again() {
 // Once nothing is left of those before.
 bool Supervisor::start_all_again() {
   if (phase_ == Phase::kGivenUp || !policy_.all_are_due()) return false;
-  phase_ = Phase::kRunning;
-  deadline_ = kNever;
+  enter(Phase::kRunning, kNever);
   tell_verdict();
   processes_.clear();
   const auto ranks = job_.ranks_again(policy_.restarts(), false);
@@ -418,17 +431,12 @@ bool Supervisor::start_all_again() {
 
 void Supervisor::on_failure(Failure failure) {
   const bool first = !failure_;
-  const bool others = std::any_of(processes_.begin(), processes_.end(),
-                                  [](const RankProcess& process) { return process.leader_runs; });
   const bool ends_now = first && !job_.keep_going;
-  if (ends_now) {
-    phase_ = Phase::kReporting;
-    deadline_ = Clock::now() + job_.report_time;
-  }
+  if (ends_now) enter(Phase::kReporting, Clock::now() + job_.report_time);
   const double seconds = std::chrono::duration<double>(job_.report_time).count();
-  say(ends_now && others ? fmt::format("{}; the other ranks have {} to report and end",
-                                       failure.what, tools::format_duration(seconds))
-                         : failure.what);
+  say(ends_now && leader_left() ? fmt::format("{}; the other ranks have {} to report and end",
+                                              failure.what, tools::format_duration(seconds))
+                                : failure.what);
   ++failures_told_;
   if (first) failure_ = std::move(failure);
 }
@@ -457,18 +465,15 @@ void Supervisor::tell_verdict() {
 
 // No record tells where ranks have not met, as when the others wait for one whose end looks well.
 void Supervisor::tell_absent() {
-  constexpr int kNamedMax = 4;
-  std::string names;
-  int count = 0;
+  std::vector<std::string> names;
   for (const RankProcess& process : processes_) {
     if (!process.ended_well || !job_.records->has_joined_none(process.local_rank)) continue;
-    if (++count > kNamedMax) continue;
-    names += fmt::format("{}rank {} (pid {})", count > 1 ? ", " : "", process.rank, process.leader);
+    names.push_back(fmt::format("rank {} (pid {})", process.rank, process.leader));
   }
-  if (count == 0) return;
-  if (count > kNamedMax) names += fmt::format(" and {} more", count - kNamedMax);
-  say(names + " ended with status 0 and joined no job; the others may have waited for " +
-      (count > 1 ? "them" : "it"));
+  if (names.empty()) return;
+  say(list_of(names, 4) +
+      " ended with status 0 and joined no job; the others may have waited for " +
+      (names.size() > 1 ? "them" : "it"));
 }
 
 void Supervisor::look_for_empty_groups() {
@@ -485,15 +490,9 @@ void Supervisor::look_for_empty_groups() {
 
 void Supervisor::advance_phase() {
   look_for_empty_groups();
-  const bool leader_left =
-      std::any_of(processes_.begin(), processes_.end(),
-                  [](const RankProcess& process) { return process.leader_runs; });
   if (!group_left()) return;
-  if (phase_ == Phase::kReporting && !failure_ && !leader_left) {
-    // All have followed the signal to end, and ended well.
-    phase_ = Phase::kRunning;
-    deadline_ = kNever;
-  }
+  // All have followed the signal to end, and ended well.
+  if (phase_ == Phase::kReporting && !failure_ && !leader_left()) enter(Phase::kRunning, kNever);
   // Those that wait then were started again too late: nobody is left whom they could rejoin.
   const bool is_over = policy_.only_waiting_run();
   if (phase_ == Phase::kRunning && !is_over) deadline_ = kNever;
@@ -503,8 +502,8 @@ void Supervisor::advance_phase() {
     return;
   } else if (phase_ == Phase::kRunning) {
     // All ranks have ended by themselves; what they left running has no job any more.
-    say(leader_left ? "the others have ended before the ranks that were started again rejoined"
-                    : "the ranks have ended, but left processes running");
+    say(leader_left() ? "the others have ended before the ranks that were started again rejoined"
+                      : "the ranks have ended, but left processes running");
     end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
   } else if (phase_ == Phase::kReporting) {
     if (!failure_) failure_ = Failure{128 + SIGTERM, "ranks outlived the signal to end"};
@@ -513,8 +512,7 @@ void Supervisor::advance_phase() {
     end_groups(SIGKILL, Phase::kKilling, kKillTime);
   } else if (phase_ == Phase::kKilling) {
     say(fmt::format("not even SIGKILL ended what is left of {}; leaving it", ranks_left()));
-    phase_ = Phase::kGivenUp;
-    deadline_ = kNever;
+    enter(Phase::kGivenUp, kNever);
     for (RankProcess& process : processes_) {
       process.out.drain(queue_);
       process.err.drain(queue_);
@@ -522,10 +520,14 @@ void Supervisor::advance_phase() {
   }
 }
 
+void Supervisor::enter(Phase phase, TimePoint until) {
+  phase_ = phase;
+  deadline_ = until;
+}
+
 void Supervisor::end_groups(int signal, Phase next, Duration wait) {
   say(fmt::format("sending {} to {}", signal_name(signal), ranks_left()));
-  phase_ = next;
-  deadline_ = Clock::now() + wait;
+  enter(next, Clock::now() + wait);
   send_to_groups(signal);
   // A stopped process acts on SIGTERM only when it runs again.
   if (signal != SIGKILL) send_to_groups(SIGCONT);
@@ -538,15 +540,11 @@ void Supervisor::send_to_groups(int signal) {
 }
 
 std::string Supervisor::ranks_left() const {
-  constexpr int kNamedMax = 16;
-  std::string names;
-  int count = 0;
+  std::vector<std::string> names;
   for (const RankProcess& process : processes_) {
-    if (!process.group_exists) continue;
-    if (++count <= kNamedMax) names += fmt::format("{}{}", count > 1 ? ", " : "", process.rank);
+    if (process.group_exists) names.push_back(std::to_string(process.rank));
   }
-  if (count > kNamedMax) names += fmt::format(" and {} more", count - kNamedMax);
-  return (count == 1 ? "rank " : "ranks ") + names;
+  return (names.size() == 1 ? "rank " : "ranks ") + list_of(names, 16);
 }
 
 void Supervisor::say(const std::string& message) {

@@ -4,15 +4,12 @@
 #include <algorithm>
 #include <bit>
 
+#include "tools/common/invalid.h"
 #include "tools/train/options.h"
 #include "unisono/train/scatter_chunks.h"
 
 namespace unisono::train {
 namespace {
-
-Status refused(std::string message) {
-  return Status(ErrorCode::kInvalidArgument, std::move(message));
-}
 
 std::string list(const std::vector<int>& devices) {
   return fmt::format("{}", fmt::join(devices, ","));
@@ -21,27 +18,27 @@ std::string list(const std::vector<int>& devices) {
 Status check_devices(const Options& options, std::vector<std::string>* notes) {
   if (!is_in_process(options.strategy)) return {};
   if (options.ranks > 1) {
-    return refused(fmt::format(
+    return tools::invalid(
         "--strategy {} is one process, and the launcher started {}; start it without a launcher",
-        name_of(options.strategy), options.ranks));
+        name_of(options.strategy), options.ranks);
   }
   if (options.strategy == StrategyKind::kSingle && options.devices.size() > 1) {
-    return refused(fmt::format("--strategy single is one rank, not {}; take ddp for more",
-                               options.devices.size()));
+    return tools::invalid("--strategy single is one rank, not {}; take ddp for more",
+                          options.devices.size());
   }
   for (const int device : options.devices) {
     if (std::ranges::count(options.devices, device) > 1) {
-      return refused(fmt::format("--devices {}: {} is there twice", list(options.devices), device));
+      return tools::invalid("--devices {}: {} is there twice", list(options.devices), device);
     }
   }
   if (options.output_device && std::ranges::count(options.devices, *options.output_device) == 0) {
-    return refused(fmt::format("--output-device {} is not one of the devices {}",
-                               *options.output_device, list(options.devices)));
+    return tools::invalid("--output-device {} is not one of the devices {}", *options.output_device,
+                          list(options.devices));
   }
   if (options.strategy != StrategyKind::kDpBalanced) return {};
   BalancedCheck balanced =
       check_balanced(options.pass_samples(), *options.first_batch, options.devices.size());
-  if (!balanced.refusal.empty()) return refused("--gpu0-batch: " + balanced.refusal);
+  if (!balanced.refusal.empty()) return tools::invalid("--gpu0-batch: {}", balanced.refusal);
   for (const std::string& note : balanced.notes) notes->push_back("dp-balanced: " + note);
   return {};
 }
@@ -50,13 +47,12 @@ Status check_batch(const Options& options) {
   const auto ranks = static_cast<std::size_t>(options.ranks);
   if (options.bitwise) {
     if (!std::has_single_bit(ranks) || ranks > kMicroBatches) {
-      return refused(fmt::format("--bitwise deals {} micro-batches to 1, 2, 4 or 8 ranks, not {}",
-                                 kMicroBatches, ranks));
+      return tools::invalid("--bitwise deals {} micro-batches to 1, 2, 4 or 8 ranks, not {}",
+                            kMicroBatches, ranks);
     }
     if (options.batch % kMicroBatches != 0) {
-      return refused(
-          fmt::format("--batch {} does not divide into the {} micro-batches of --bitwise",
-                      options.batch, kMicroBatches));
+      return tools::invalid("--batch {} does not divide into the {} micro-batches of --bitwise",
+                            options.batch, kMicroBatches);
     }
     return {};
   }
@@ -67,44 +63,44 @@ Status check_batch(const Options& options) {
     if (options.accumulate > 1) {
       into += fmt::format("{}{} passes", into.empty() ? "" : " times ", options.accumulate);
     }
-    return refused(fmt::format("--batch {} does not divide into {} of equal size; take {}",
-                               options.batch, into, below > 0 ? below : parts));
+    return tools::invalid("--batch {} does not divide into {} of equal size; take {}",
+                          options.batch, into, below > 0 ? below : parts);
   }
   return {};
 }
 
 Status check_exclusions(const Options& options) {
   if (options.sort_batches && options.load == LoadMode::kLazy) {
-    return refused(
+    return tools::invalid(
         "--sort-batches needs the length of every sample before the first batch, and --load lazy "
         "has read none by then; take --load gather or local");
   }
   if (options.sync_bn && options.model != ModelKind::kCnn) {
-    return refused(
-        fmt::format("--sync-bn: --model {} has no batch norm; cnn has", name_of(options.model)));
+    return tools::invalid("--sync-bn: --model {} has no batch norm; cnn has",
+                          name_of(options.model));
   }
   if (options.sync_bn && is_in_process(options.strategy)) {
-    return refused(fmt::format(
+    return tools::invalid(
         "--sync-bn exchanges statistics between ranks; --strategy {} has one rank; take ddp or "
         "zero1",
-        name_of(options.strategy)));
+        name_of(options.strategy));
   }
   if (options.elastic &&
       (options.strategy != StrategyKind::kDdp || options.device != ComputeDevice::kCpu)) {
-    return refused(fmt::format(
+    return tools::invalid(
         "--elastic is for --strategy ddp on --device cpu, whose ranks all hold the whole state; "
         "this is {} on {}",
-        name_of(options.strategy), options.device == ComputeDevice::kCpu ? "cpu" : "cuda"));
+        name_of(options.strategy), options.device == ComputeDevice::kCpu ? "cpu" : "cuda");
   }
   if (options.elastic && options.sort_batches) {
-    return refused(
+    return tools::invalid(
         "--elastic excludes --sort-batches: for another number of ranks the samples have another "
         "order, in which the place in the epoch means nothing");
   }
   if (!options.bitwise) return {};
   const auto excludes = [](bool is_given, const char* name, const char* why) -> Status {
     if (!is_given) return {};
-    return refused(fmt::format("--bitwise excludes {}: {}", name, why));
+    return tools::invalid("--bitwise excludes {}: {}", name, why);
   };
   UNISONO_TRY(excludes(options.elastic, "--elastic", "its ranks are 1, 2, 4 or 8"));
   UNISONO_TRY(excludes(options.sync_bn, "--sync-bn", "its statistics are those of a micro-batch"));
@@ -120,11 +116,11 @@ Status check_exclusions(const Options& options) {
 
 Status check_comparison(const std::vector<std::string>& given) {
   if (given.empty()) return {};
-  return refused(fmt::format(
+  return tools::invalid(
       "{} {} no meaning with --compare, which takes some steps of every strategy and writes no "
       "files; leave {} away",
       fmt::join(given, ", "), given.size() == 1 ? "has" : "have",
-      given.size() == 1 ? "it" : "them"));
+      given.size() == 1 ? "it" : "them");
 }
 
 Status check_combination(const Options& options, std::vector<std::string>* notes) {

@@ -11,10 +11,12 @@
 #include <cstdlib>
 #include <limits>
 #include <map>
+#include <type_traits>
 #include <utility>
 
 #include "config/config.h"
 #include "tools/common/command_line.h"
+#include "tools/common/invalid.h"
 #include "tools/common/sizes.h"
 
 namespace unisono::train {
@@ -109,6 +111,12 @@ void show(CLI::Option* option, const std::string& name) {
 }
 
 template <typename T>
+void add_number(CLI::App& app, const char* name, T& value, std::type_identity_t<T> min,
+                std::type_identity_t<T> max, const char* shown, const std::string& help) {
+  show(app.add_option(name, value, help)->check(CLI::Range(min, max)), shown);
+}
+
+template <typename T>
 CLI::Option* add_choice(CLI::App& app, const char* name, T& value,
                         const std::map<std::string, T>& choices, const std::string& help) {
   std::string words;
@@ -174,10 +182,8 @@ void declare_data(CLI::App& app, Options& options) {
   add_choice(app, "--load", options.load, kLoadModes,
              "gather: each rank reads a part, all get all; local: each reads all; lazy: each reads "
              "its own samples, when they are needed (gather)");
-  show(app.add_option("--workers", options.workers,
-                      "Threads per rank that prepare batches ahead (0)")
-           ->check(CLI::Range(0, kWorkersMax)),
-       "K");
+  add_number(app, "--workers", options.workers, 0, kWorkersMax, "K",
+             "Threads per rank that prepare batches ahead (0)");
   app.add_flag("--sort-batches", options.sort_batches,
                "Text by lines, batches of lines of like length; the padding behind them counts in "
                "the loss, not in the test accuracy");
@@ -185,41 +191,31 @@ void declare_data(CLI::App& app, Options& options) {
 
 void declare_training(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--epochs", texts.epochs, "Passes over the data (5; cnn 6)")->type_name("N");
-  show(app.add_option("--batch,--batch-size", options.batch,
-                      "Samples of a step over ALL ranks and passes; torch counts them per rank "
-                      "(128, or what divides below it; --compare's own model 64)")
-           ->check(CLI::Range(std::size_t{1}, kBatchMax)),
-       "B");
-  show(app.add_option("--accumulate", options.accumulate,
-                      "Passes per step; gradients are exchanged in the last (1)")
-           ->check(CLI::Range(std::size_t{1}, kBatchMax)),
-       "K");
+  add_number(app, "--batch,--batch-size", options.batch, 1, kBatchMax, "B",
+             "Samples of a step over ALL ranks and passes; torch counts them per rank "
+             "(128, or what divides below it; --compare's own model 64)");
+  add_number(app, "--accumulate", options.accumulate, 1, kBatchMax, "K",
+             "Passes per step; gradients are exchanged in the last (1)");
   add_choice(app, "--optimizer", options.optimizer, kOptimizers,
              "sgd: with momentum; adamw: with a rate of its own for each parameter (adamw)");
   app.add_option("--lr,--learning-rate", texts.rate,
                  "Learning rate of a batch of 128 (adamw 0.0007, cnn 0.001; sgd 0.05)")
       ->type_name("X");
   add_choice(app, "--scale-lr", options.scaling, kScalings, "How --lr follows --batch (none)");
-  show(app.add_option("--warm-up", options.warm_up, "Steps from --lr to the scaled rate (0)")
-           ->check(CLI::Range(std::size_t{0}, std::size_t{kStepsMax})),
-       "STEPS");
-  show(app.add_option("--momentum", options.momentum, "sgd: from 0 to 1 (0.9)")
-           ->check(CLI::Range(0.0, 1.0)),
-       "X");
-  show(app.add_option("--weight-decay", options.weight_decay, "From 0 to 1 (sgd 0, adamw 0.01)")
-           ->check(CLI::Range(0.0, 1.0)),
-       "X");
+  add_number(app, "--warm-up", options.warm_up, 0, kStepsMax, "STEPS",
+             "Steps from --lr to the scaled rate (0)");
+  add_number(app, "--momentum", options.momentum, 0.0, 1.0, "X", "sgd: from 0 to 1 (0.9)");
+  add_number(app, "--weight-decay", options.weight_decay, 0.0, 1.0, "X",
+             "From 0 to 1 (sgd 0, adamw 0.01)");
   app.add_flag("--sync-bn", options.sync_bn, "cnn: batch norms over the batches of all ranks");
   add_choice(
       app, "--checkpointing", options.checkpointing, kCheckpointings,
       "Activations for the backward pass. none: all are kept; poor: the input alone, all else "
       "is computed again, in O(n^2) steps; sqrt: every sqrt(n)-th of n (none)");
   app.add_option("--seed", options.seed, "Of weights and order of samples (1)")->type_name("N");
-  show(app.add_option("--limit-steps", options.limit_steps,
-                      "Only so many steps of each epoch, and tests cut alike: to try something; "
-                      "--compare: steps of each strategy (100)")
-           ->check(CLI::Range(std::size_t{1}, std::size_t{kStepsMax})),
-       "N");
+  add_number(app, "--limit-steps", options.limit_steps, 1, kStepsMax, "N",
+             "Only so many steps of each epoch, and tests cut alike: to try something; "
+             "--compare: steps of each strategy (100)");
 }
 
 void declare_exchange(CLI::App& app, Texts& texts, Options& options) {
@@ -238,9 +234,8 @@ void declare_exchange(CLI::App& app, Texts& texts, Options& options) {
 void declare_files(CLI::App& app, Options& options) {
   app.add_option("--checkpoint", options.checkpoint, "Written at the end of each epoch")
       ->type_name("FILE");
-  show(app.add_option("--checkpoint-every", options.checkpoint_every, "... and after so many steps")
-           ->check(CLI::Range(std::size_t{1}, std::size_t{kStepsMax})),
-       "STEPS");
+  add_number(app, "--checkpoint-every", options.checkpoint_every, 1, kStepsMax, "STEPS",
+             "... and after so many steps");
   app.add_option("--resume", options.resume,
                  "Goes on from a checkpoint, of any strategy and number of ranks")
       ->type_name("FILE");
@@ -274,8 +269,7 @@ Result<std::vector<int>> parse_devices(const std::string& text, const char* opti
                    tools::parse_integer(text.substr(begin, end - begin), option, 0, 1 << 20));
     devices.push_back(static_cast<int>(device));
     if (devices.size() > kDevicesMax) {
-      return Status(ErrorCode::kInvalidArgument,
-                    fmt::format("{}: more than {} devices", option, kDevicesMax));
+      return tools::invalid("{}: more than {} devices", option, kDevicesMax);
     }
     begin = end + 1;
   }
@@ -291,14 +285,11 @@ Status fill_ranks(const Texts& texts, int launched, Options& options) {
     ranks = static_cast<int>(given);
   }
   if (launched > 0 && !texts.ranks.empty() && launched != ranks) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--ranks {} disagrees with the launcher, which started {}; leave it "
-                              "away",
-                              ranks, launched));
+    return tools::invalid("--ranks {} disagrees with the launcher, which started {}; leave it away",
+                          ranks, launched);
   }
   if (options.compare && launched > 1) {
-    return Status(ErrorCode::kInvalidArgument,
-                  "--compare starts its own ranks; start it without a launcher");
+    return tools::invalid("--compare starts its own ranks; start it without a launcher");
   }
   if (!is_in_process(options.strategy) && !options.compare) {
     options.ranks = launched > 0 ? launched : ranks;
@@ -308,15 +299,13 @@ Status fill_ranks(const Texts& texts, int launched, Options& options) {
   if (!texts.devices.empty()) {
     UNISONO_ASSIGN(options.devices, parse_devices(texts.devices, "--devices"));
     if (!texts.ranks.empty() && static_cast<int>(options.devices.size()) != ranks) {
-      return Status(ErrorCode::kInvalidArgument,
-                    fmt::format("--ranks {} disagrees with the {} devices of --devices", ranks,
-                                options.devices.size()));
+      return tools::invalid("--ranks {} disagrees with the {} devices of --devices", ranks,
+                            options.devices.size());
     }
     return {};
   }
   if (ranks > kDevicesMax) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--ranks: {} devices are more than {}", ranks, kDevicesMax));
+    return tools::invalid("--ranks: {} devices are more than {}", ranks, kDevicesMax);
   }
   for (int device = 0; device < ranks; ++device) options.devices.push_back(device);
   return {};
@@ -324,8 +313,7 @@ Status fill_ranks(const Texts& texts, int launched, Options& options) {
 
 Result<float> parse_rate(const std::string& text) {
   const auto refused = [&text](const std::string& why) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--lr: '{}' {}", text.substr(0, 64), why));
+    return tools::invalid("--lr: '{}' {}", text.substr(0, 64), why);
   };
   char* end = nullptr;
   const double rate = std::strtod(text.c_str(), &end);
@@ -415,15 +403,13 @@ std::vector<std::string> given_of_training(const CLI::App& app) {
 Status check_given(const CLI::App& app, const Options& options) {
   const auto refuse = [&](const char* name, bool belongs, const char* to) -> Status {
     if (app.count(name) == 0 || belongs) return {};
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("{} belongs to {}; this is --strategy {} with --model {}", name, to,
-                              name_of(options.strategy), name_of(options.model)));
+    return tools::invalid("{} belongs to {}; this is --strategy {} with --model {}", name, to,
+                          name_of(options.strategy), name_of(options.model));
   };
   UNISONO_TRY(refuse("--momentum", options.optimizer == OptimizerKind::kSgd, "--optimizer sgd"));
   for (const char* name : {"--device-map", "--pin-memory"}) {
     if (app.count(name) > 0 && options.device != ComputeDevice::kCuda) {
-      return Status(ErrorCode::kInvalidArgument,
-                    fmt::format("{} belongs to --device cuda; this is --device cpu", name));
+      return tools::invalid("{} belongs to --device cuda; this is --device cpu", name);
     }
   }
   if (options.compare) return check_comparison(given_of_training(app));
@@ -442,7 +428,7 @@ Status check_given(const CLI::App& app, const Options& options) {
   UNISONO_TRY(refuse("--transport", !is_in_process(options.strategy), "--strategy ddp and zero1"));
   UNISONO_TRY(refuse("--sort-batches", options.model == ModelKind::kGpt, "text (--model gpt)"));
   if (options.checkpoint.empty() && app.count("--checkpoint-every") > 0) {
-    return Status(ErrorCode::kInvalidArgument, "--checkpoint-every needs --checkpoint FILE");
+    return tools::invalid("--checkpoint-every needs --checkpoint FILE");
   }
   return {};
 }

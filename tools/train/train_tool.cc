@@ -225,17 +225,14 @@ template <typename Work>
 void guarded(Training& training, std::optional<Checkpoint>* state, const Work& work) {
   try {
     work();
-  } catch (const Error& failure) {
-    if (training.options.elastic && is_survivable(failure)) {
-      *state = state_of(training);
-      throw;
-    }
-    training.strategy.abort(failure.what());
-    training.world.abort(failure.what());
-    throw;
   } catch (const std::exception& failure) {
-    training.strategy.abort(failure.what());
-    training.world.abort(failure.what());
+    const auto* const error = dynamic_cast<const Error*>(&failure);
+    if (training.options.elastic && error != nullptr && is_survivable(*error)) {
+      *state = state_of(training);
+    } else {
+      training.strategy.abort(failure.what());
+      training.world.abort(failure.what());
+    }
     throw;
   }
 }

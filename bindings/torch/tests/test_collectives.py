@@ -5,6 +5,7 @@ import unittest
 
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ranks import backend, main, of_rank, rank, size, start
 from unisono_torch import objects
@@ -589,6 +590,39 @@ class Collectives(unittest.TestCase):
             world.reduce_scatter_tensor_coalesced,
             [two, two],
             [more, torch.zeros(3)],
+        )
+
+    def test_of_coalesced_calls_none_begins_where_buffers_of_a_later_one_overlap(self):
+        world = dist.distributed_c10d._get_default_group()
+        two, more, room = torch.zeros(2), torch.zeros(2 * size()), torch.zeros(2 * size() + 1)
+        whole, inside = room[:-1], room[1:3]
+        words = "overlap those of all ranks, 4 bytes from their start; .* at 0$"
+        self.assertRefused(
+            words, world.allgather_into_tensor_coalesced, [more, whole], [two, inside]
+        )
+        self.assertRefused(
+            words, world.reduce_scatter_tensor_coalesced, [two, inside], [more, whole]
+        )
+        parts = [list(both) for both in zip(more.chunk(size()), whole.chunk(size()))]
+        self.assertRefused(words, BACKEND.allgather_coalesced, parts, [two, inside])
+        # A rank's own place is none of them.
+        whole.fill_(rank())
+        own = whole.chunk(size())[rank()]
+        world.allgather_into_tensor_coalesced([more, whole], [two, own]).wait()
+        BACKEND.allgather_coalesced(parts, [two, own]).wait()
+        expected = [float(r) for r in range(size()) for _ in range(2)]
+        self.assertEqual(whole.tolist(), expected)
+        own = more.chunk(size())[rank()]
+        world.reduce_scatter_tensor_coalesced([two, own], [whole, more.fill_(1)]).wait()
+        self.assertEqual(own.tolist(), [size()] * 2)
+
+    def test_of_coalesced_calls_none_begins_where_tensors_are_on_several_devices(self):
+        with FakeTensorMode():
+            elsewhere = torch.zeros(2, device="cuda")
+        self.assertRefused(
+            "on different devices: cpu and cuda:0",
+            BACKEND.allreduce_coalesced,
+            [torch.zeros(2), elsewhere],
         )
 
     def test_parts_that_are_not_as_many_as_ranks_are_refused(self):

@@ -108,7 +108,8 @@ struct DataParallelOptions {
   LossFunction loss{};
   /// Of a model with several outputs or the loss inside; instead of `loss`.
   OutputsLoss outputs_loss{};
-  std::uint64_t seed = 0;  ///< of the passes' random numbers
+  /// Of the passes' random numbers: each training pass of a step draws its own, evaluations none.
+  std::uint64_t seed = 0;
 };
 
 /// Outputs where the replicas left them: [device][output]; a device without samples has none.

@@ -58,7 +58,10 @@ void CheckedFile::check_header() {
   const auto version = number<std::uint32_t>();
   if (version != kCheckpointVersion) {
     fail("a checkpoint of version " + std::to_string(version) + "; this program reads version " +
-         std::to_string(kCheckpointVersion));
+         std::to_string(kCheckpointVersion) + "; " +
+         (version > kCheckpointVersion
+              ? "read it with a newer unisono"
+              : "go on with the unisono that wrote it, or train anew with this one"));
   }
   announced_checksum_ = number<std::uint32_t>();
   checksum_ = crc32(0, nullptr, 0);

@@ -65,16 +65,17 @@ class DataParallel::Impl {
   Predictions predict(const InputView& inputs, bool training) {
     const std::vector<std::size_t> chunks = chunks_of(check(inputs));
     meter_.begin(chunks);
+    chunks_.clear();  // whatever fails below: the replicas keep nothing of an earlier pass
     pass_.training = training;
     pass_.seed = options_.seed;
     pass_.step = optimizer_->steps();
-    pass_.micro_batch = passes_++ * devices_.size();
+    pass_.micro_batch = training ? passes_++ * devices_.size() : 0;
     replicas_.replicate(chunks.size(), options_.broadcast_buffers);
     std::vector<NamedTensors> mine =
         replicas_.scatter(inputs, options_.dim, chunks, options_.inputs_on_first_device);
     Predictions predictions{replicas_.apply(std::move(mine), chunks, pass_), chunks};
     joined_ = join_outputs(predictions.devices, options_.dim);
-    chunks_ = training ? chunks : std::vector<std::size_t>();
+    if (training) chunks_ = chunks;
     return predictions;
   }
 
@@ -285,7 +286,7 @@ class DataParallel::Impl {
   StepMeter meter_;
   std::unique_ptr<Optimizer> optimizer_;
   Pass pass_;
-  std::uint64_t passes_ = 0;         ///< since the last update
+  std::uint64_t passes_ = 0;         ///< for training, since the last update
   std::vector<Pieces> joined_;       ///< the last outputs
   std::vector<std::size_t> chunks_;  ///< of the pass that waits for its backward; empty: none
 };

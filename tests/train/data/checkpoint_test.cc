@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 
 #include "tests/train/data/files.h"
 #include "train/data/checkpoint_file.h"
@@ -194,10 +195,14 @@ TEST(CheckpointFile, ThatIsNoneSaysSo) {
   write_file(folder / "text", "this is a text that is long enough for a header");
   EXPECT_THAT(thrown_by([&] { load_checkpoint(folder / "text"); }), HasSubstr("not a checkpoint"));
   save_checkpoint(folder / "whole", toy(1));
-  for (const char version : {'\2', '\4'}) {
+  const std::map<char, std::string> remedies{
+      {'\2', "go on with the unisono that wrote it, or train anew with this one"},
+      {'\4', "read it with a newer unisono"}};
+  for (const auto& [version, remedy] : remedies) {
     forge(folder / "other", read_file(folder / "whole"), 8, {version, '\0', '\0', '\0'});
     EXPECT_THAT(thrown_by([&] { load_checkpoint(folder / "other"); }),
-                HasSubstr("of version " + std::to_string(version) + "; this program reads"));
+                HasSubstr("of version " + std::to_string(version) +
+                          "; this program reads version 3; " + remedy));
   }
 }
 

@@ -148,6 +148,19 @@ TEST(Predictions, TakeGradientsOfTheirOwnShapeOnly) {
               ThrowsMessage<std::invalid_argument>(HasSubstr("[4, 2]")));
 }
 
+TEST(Predictions, TakeNoGradientsAfterAnEvaluationEvenOneThatFailed) {
+  DataParallel trainer(toy(), plain_sgd(), parallel(2));
+  Tensor bad = integers({4, 3}, 2);
+  bad.data()[2 * 3] = kForbidden;  // in the second device's chunk
+  trainer.predict({{"x", integers({4, 3}, 1)}}, true);
+  EXPECT_THROW(trainer.forward(bad), ReplicaError);
+  EXPECT_THAT(
+      [&] {
+        trainer.propagate({Tensor({4, 2})});
+      },
+      ThrowsMessage<std::invalid_argument>(HasSubstr("predict() for training")));
+}
+
 TEST(Predictions, ThatDoNotFitTheDevicesAreRefused) {
   DataParallel trainer(toy(), plain_sgd(), parallel(2));
   NamedTensors inputs;

@@ -91,14 +91,15 @@ TEST(ReadyModels, DrawOtherDropoutOnEachDevice) {
             std::vector<float>(both.begin() + 5, both.end()));
 }
 
+std::unique_ptr<DataParallel> dropping_trainer() {
+  DataParallelOptions options;
+  options.devices = {0, 1};
+  return std::make_unique<DataParallel>(make_mlp({.widths = {12, 16, 5}, .dropout = 0.5F}),
+                                        plain_sgd(), options);
+}
+
 TEST(ReadyModels, DrawTheDropoutOfTheirStepAfterACheckpoint) {
-  const auto trainer = [] {
-    DataParallelOptions options;
-    options.devices = {0, 1};
-    return std::make_unique<DataParallel>(make_mlp({.widths = {12, 16, 5}, .dropout = 0.5F}),
-                                          plain_sgd(), options);
-  };
-  const auto at_once = trainer(), before = trainer(), after = trainer();
+  const auto at_once = dropping_trainer(), before = dropping_trainer(), after = dropping_trainer();
   for (std::uint32_t step = 0; step < 4; ++step) at_once->step(integer_batch(8, 12, step), 0.01F);
   for (std::uint32_t step = 0; step < 2; ++step) before->step(integer_batch(8, 12, step), 0.01F);
   Checkpoint checkpoint;
@@ -108,6 +109,22 @@ TEST(ReadyModels, DrawTheDropoutOfTheirStepAfterACheckpoint) {
   restore_optimizer(checkpoint, &after->optimizer(), 0, parameters_of(after->model()).size());
   for (std::uint32_t step = 2; step < 4; ++step) after->step(integer_batch(8, 12, step), 0.01F);
   EXPECT_EQ(parameters_of(after->model()), parameters_of(at_once->model()));
+}
+
+TEST(ReadyModels, DrawTheSameDropoutHoweverOftenTheyAreEvaluated) {
+  const auto plain = dropping_trainer(), evaluated = dropping_trainer();
+  for (std::uint32_t step = 0; step < 2; ++step) {
+    for (std::uint32_t pass = 0; pass < 2; ++pass) {
+      const Batch batch = integer_batch(8, 12, 2 * step + pass);
+      plain->backward(batch);
+      evaluated->forward(batch.inputs);
+      evaluated->backward(batch);
+      evaluated->predict({{"inputs", batch.inputs}});
+    }
+    plain->update(0.01F);
+    evaluated->update(0.01F);
+  }
+  EXPECT_EQ(parameters_of(evaluated->model()), parameters_of(plain->model()));
 }
 
 }  // namespace

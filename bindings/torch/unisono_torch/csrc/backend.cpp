@@ -1,13 +1,8 @@
 #include "csrc/backend.h"
 
-#include <ATen/record_function.h>
-#include <c10/core/Event.h>
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <limits>
-#include <set>
 
+#include "csrc/started.h"
 #include "csrc/tensors.h"
 
 namespace unisono_torch {
@@ -15,30 +10,6 @@ namespace {
 
 using c10d::OpType;
 using std::chrono::milliseconds;
-
-// Torch's stream as the handle that CUDA knows it by.
-template <typename Stream>
-void* handle_of(const Stream& stream) {
-  if constexpr (requires { stream.native_handle(); }) {
-    return stream.native_handle();
-  } else {
-    TORCH_CHECK(false, "unisono: CUDA tensors need torch 2.6 or newer");
-  }
-}
-
-// `stream` waits for what is in the current one.
-void follow_current(const c10::Stream& stream) {
-  const c10::impl::VirtualGuardImpl guard(stream.device_type());
-  c10::Event before(stream.device_type());
-  before.record(guard.getStream(stream.device()));
-  before.block(stream);
-}
-
-unisono_call call_of(unisono_collective collective) {
-  unisono_call call = UNISONO_CALL_INIT;
-  call.collective = collective;
-  return call;
-}
 
 // A call that only moves data, of as many elements as `model` has and of its type.
 unisono_call move_of(unisono_collective collective, const at::Tensor& model, const void* in,
@@ -52,82 +23,26 @@ unisono_call move_of(unisono_collective collective, const at::Tensor& model, con
   return call;
 }
 
-// The call in profiles, null where nobody profiles. It stays for ever, since records of calls refer
-// to it.
-const char* title_of(const std::string& backend, const char* operation) {
-  if (!at::hasCallbacks()) return nullptr;
-  static std::mutex mutex;
-  static auto& titles = *new std::set<std::string>;
-  const std::lock_guard lock(mutex);
-  return titles.insert(backend + ':' + operation).first->c_str();
-}
-
 void check_root(int64_t root, int size, const char* operation) {
   TORCH_CHECK(root >= 0 && root < size, "unisono: ", operation, ": the root is ", root,
               ", accepted are 0 to ", size - 1);
 }
 
-}  // namespace
-
-void UnisonoBackend::Refusal::operator()(UnisonoBackend* backend) const {
-  std::vector<WorkPointer> dropped;  // ends when the mutex is free again
-  const std::lock_guard lock(backend->mutex_);
-  backend->is_coalescing_ = false;
-  dropped.swap(backend->coalesced_);
+void check_root_list(const TensorLists& lists, bool is_root, int size, const char* operation,
+                     const char* what) {
+  const bool is_one = lists.size() == 1 && static_cast<int>(lists[0].size()) == size;
+  TORCH_CHECK(is_root ? is_one : lists.empty(), "unisono: ", operation,
+              ": the root has one list of as many ", what, " as ranks (", size,
+              "), and no other rank has any");
 }
 
-// A work in the making, from the first line of a call on.
-struct UnisonoBackend::Started {
-  Started(UnisonoBackend* backend, const char* operation) : unfinished(backend), name(operation) {}
+void check_pairs(const Tensors& outputs, const Tensors& inputs, const char* operation) {
+  TORCH_CHECK(outputs.size() == inputs.size(), "unisono: ", operation, ": ", outputs.size(),
+              " outputs for ", inputs.size(), " inputs");
+  check_dense(inputs, operation);
+}
 
-  Unfinished unfinished;
-  const char* name;
-  std::shared_ptr<Lent> lent = std::make_shared<Lent>();
-  c10::intrusive_ptr<UnisonoWork> work;
-  unisono_call_options options = UNISONO_CALL_OPTIONS_INIT;
-  // Of tensors of a GPU: what the call comes behind. Its work is in there too, but for messages,
-  // which would hold each other up there: one that is received first waits for one that is sent.
-  std::optional<c10::Stream> stream{};
-  bool is_numbered = false;
-
-  unisono_call reduction(unisono_collective collective, const at::Tensor& tensor,
-                         const c10d::ReduceOp& op) {
-    unisono_call call = call_of(collective);
-    call.type = type_of(tensor, name);
-    call.op = op_of(op, tensor, name, &options);
-    return call;
-  }
-
-  // Where the call reads or writes a tensor: in place where it is contiguous, else in a copy.
-  const void* read(const at::Tensor& tensor) {
-    lent->tensors.push_back(tensor.contiguous());
-    return lent->tensors.back().data_ptr();
-  }
-  void* write(const at::Tensor& tensor, bool reads_it_too) {
-    if (tensor.is_contiguous()) {
-      lent->tensors.push_back(tensor);
-      return tensor.data_ptr();
-    }
-    at::Tensor room =
-        reads_it_too ? tensor.contiguous().view({-1}) : flat_like(tensor, tensor.numel());
-    lent->copies.push_back({room, {tensor}});
-    return room.data_ptr();
-  }
-  // The same for blocks of all ranks.
-  const void* read_all(const Tensors& tensors) {
-    lent->tensors.push_back(joined(tensors, name));
-    return lent->tensors.back().data_ptr();
-  }
-  void* write_all(const Tensors& tensors) {
-    at::Tensor room = room_for(tensors, name);
-    lent->copies.push_back({room, tensors});
-    return room.data_ptr();
-  }
-  const size_t* keep(std::vector<size_t> counts) {
-    lent->counts.push_back(std::move(counts));
-    return lent->counts.back().data();
-  }
-};
+}  // namespace
 
 UnisonoBackend::UnisonoBackend(CommPointer comm, int rank, int size, milliseconds timeout,
                                std::string name, std::vector<uint64_t> global_ranks)
@@ -153,82 +68,6 @@ CommPointer UnisonoBackend::comm() {
 CommPointer UnisonoBackend::comm_or_null() {
   const std::lock_guard lock(comm_mutex_);
   return comm_;
-}
-
-void UnisonoBackend::begin(Started& started, OpType type, Tensors inputs, Tensors outputs,
-                           milliseconds timeout) {
-  const milliseconds limit = timeout > milliseconds(0) ? timeout : timeout_.load();
-  started.options.timeout_ms = clamped(limit).count();
-  const Tensors& tensors = inputs.empty() ? outputs : inputs;
-  const bool is_message = c10d::isP2POp(type);
-  if (!tensors.empty() && tensors.front().is_cuda()) {
-    started.stream = stream_on(tensors.front().device(), is_message);
-    started.options.has_stream = is_message ? 0 : 1;
-    started.options.stream = handle_of(*started.stream);
-  }
-  started.work =
-      c10::make_intrusive<UnisonoWork>(getRank(), type, started.name, title_of(name_, started.name),
-                                       std::move(inputs), std::move(outputs), started.lent);
-}
-
-// A stream of the group's own, beside which the application's stream computes on.
-c10::Stream UnisonoBackend::stream_on(const c10::Device& device, bool is_default) {
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  if (is_default) return guard.getDefaultStream(device);
-  const std::lock_guard lock(mutex_);
-  const auto found = streams_.find(device.index());
-  if (found != streams_.end()) return found->second;
-  return streams_.emplace(device.index(), guard.getStreamFromGlobalPool(device)).first->second;
-}
-
-void UnisonoBackend::start(Started& started, const unisono_call& call) {
-  if (started.stream) follow_current(*started.stream);
-  unisono_call made = call;
-  made.options = &started.options;
-  unisono_request* request = nullptr;
-  const std::lock_guard lock(mutex_);
-  check(unisono_start(comm_under_lock(), &made, &request), started.name);
-  started.work->add(request);
-  number(started);
-}
-
-// Which of the group's calls it is, in the order of their starts. Messages are not counted.
-void UnisonoBackend::number(Started& started) {
-  if (std::exchange(started.is_numbered, true)) return;
-  started.work->number(started.work->is_message() ? sequence_.load() : ++sequence_);
-}
-
-WorkPointer UnisonoBackend::give(Started&& started) {
-  started.lent->is_whole = true;
-  if (started.options.has_stream != 0) {
-    const c10::StreamGuard in(*started.stream);
-    try {
-      started.lent->finish();
-    } catch (...) {
-      started.lent->has_failed = true;
-      throw;
-    }
-    started.work->put_in(*started.stream);
-  }
-  const std::lock_guard lock(mutex_);
-  number(started);
-  started.unfinished.release();
-  if (is_coalescing_) coalesced_.push_back(started.work);
-  return std::move(started.work);
-}
-
-// None of several begins before the types, sizes and operators of all are known to be right.
-WorkPointer UnisonoBackend::start_and_give(Started& started, at::ArrayRef<unisono_call> calls) {
-  for (const unisono_call& call : calls) start(started, call);
-  return give(std::move(started));
-}
-
-// Of what has been done already.
-WorkPointer UnisonoBackend::give_ended(const char* name, OpType type, const Tensors& tensors) {
-  Started started(this, name);
-  begin(started, type, tensors, tensors, milliseconds(0));
-  if (started.stream) follow_current(*started.stream);
-  return give(std::move(started));
 }
 
 WorkPointer UnisonoBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -262,7 +101,7 @@ WorkPointer UnisonoBackend::allreduce(Tensors& tensors, const c10d::AllreduceOpt
 WorkPointer UnisonoBackend::allreduce_coalesced(Tensors& tensors,
                                                 const c10d::AllreduceCoalescedOptions& options) {
   Started started(this, "all_reduce");
-  for (const at::Tensor& tensor : tensors) check_dense(tensor, "all_reduce");
+  check_dense(tensors, "all_reduce");
   begin(started, OpType::ALLREDUCE_COALESCED, tensors, tensors, options.timeout);
   std::vector<unisono_call> calls;
   for (at::Tensor& tensor : tensors) {
@@ -295,7 +134,10 @@ unisono_call UnisonoBackend::all_gather_of(Started& started, at::Tensor& output,
   TORCH_CHECK(output.numel() == input.numel() * getSize(), "unisono: all_gather: the output has ",
               output.numel(), " elements, and ", getSize(), " inputs of ", input.numel(),
               " are to fit");
-  return move_of(UNISONO_ALL_GATHER, input, started.read(input), started.write(output, false));
+  const void* const in = started.read(input);
+  void* const out = started.write(output, false);
+  check_place({in, input.nbytes()}, {out, output.nbytes()}, own() * input.nbytes(), "all_gather");
+  return move_of(UNISONO_ALL_GATHER, input, in, out);
 }
 
 WorkPointer UnisonoBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -309,9 +151,7 @@ WorkPointer UnisonoBackend::_allgather_base(at::Tensor& output, at::Tensor& inpu
 WorkPointer UnisonoBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                             const c10d::AllgatherOptions& options) {
   Started started(this, "all_gather");
-  TORCH_CHECK(outputs.size() == inputs.size(), "unisono: all_gather: ", outputs.size(),
-              " outputs for ", inputs.size(), " inputs");
-  for (const at::Tensor& input : inputs) check_dense(input, "all_gather");
+  check_pairs(outputs, inputs, "all_gather");
   begin(started, OpType::COALESCED, inputs, outputs, options.timeout);
   std::vector<unisono_call> calls;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -322,14 +162,17 @@ WorkPointer UnisonoBackend::allgather_into_tensor_coalesced(Tensors& outputs, Te
 
 unisono_call UnisonoBackend::all_gather_list_of(Started& started, const Tensors& outputs,
                                                 const at::Tensor& input) {
-  const auto own = static_cast<size_t>(getRank());
   TORCH_CHECK(static_cast<int>(outputs.size()) == getSize(),
               "unisono: all_gather: ", outputs.size(), " outputs for ", getSize(), " ranks");
   check_alike(input, outputs[0], "all_gather");
-  TORCH_CHECK(outputs[own].numel() == input.numel(), "unisono: all_gather: the input has ",
-              input.numel(), " elements, and the output of its rank ", outputs[own].numel());
+  TORCH_CHECK(outputs[own()].numel() == input.numel(), "unisono: all_gather: the input has ",
+              input.numel(), " elements, and the output of its rank ", outputs[own()].numel());
   const void* const in = started.read(input);
   void* const out = started.write_all(outputs);
+  size_t place = 0;
+  for (size_t i = 0; i < own(); ++i) place += outputs[i].nbytes();
+  check_place({in, input.nbytes()}, {out, started.lent->copies.back().from.nbytes()}, place,
+              "all_gather");
   unisono_call call = move_of(UNISONO_ALL_GATHER, input, in, out);
   if (!have_equal_sizes(outputs)) {
     call.collective = UNISONO_ALL_GATHER_V;
@@ -362,7 +205,7 @@ WorkPointer UnisonoBackend::allgather_coalesced(TensorLists& outputs, Tensors& i
                 " outputs of a rank for ", inputs.size(), " inputs");
     all.insert(all.end(), of_rank.begin(), of_rank.end());
   }
-  for (const at::Tensor& input : inputs) check_dense(input, "all_gather");
+  check_dense(inputs, "all_gather");
   begin(started, OpType::ALLGATHER_COALESCED, inputs, all, options.timeout);
   std::vector<unisono_call> calls;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -379,10 +222,7 @@ WorkPointer UnisonoBackend::gather(TensorLists& outputs, Tensors& inputs,
   check_single(inputs, "gather");
   check_root(options.rootRank, getSize(), "gather");
   const bool is_root = getRank() == options.rootRank;
-  TORCH_CHECK(is_root ? outputs.size() == 1 && static_cast<int>(outputs[0].size()) == getSize()
-                      : outputs.empty(),
-              "unisono: gather: the root has one list of as many outputs as ranks (", getSize(),
-              "), and no other rank has any");
+  check_root_list(outputs, is_root, getSize(), "gather", "outputs");
   begin(started, OpType::GATHER, inputs, is_root ? outputs[0] : Tensors(), options.timeout);
   unisono_call call = move_of(UNISONO_GATHER_V, inputs[0], started.read(inputs[0]), nullptr);
   call.root = static_cast<int32_t>(options.rootRank);
@@ -400,10 +240,7 @@ WorkPointer UnisonoBackend::scatter(Tensors& outputs, TensorLists& inputs,
   check_single(outputs, "scatter");
   check_root(options.rootRank, getSize(), "scatter");
   const bool is_root = getRank() == options.rootRank;
-  TORCH_CHECK(is_root ? inputs.size() == 1 && static_cast<int>(inputs[0].size()) == getSize()
-                      : inputs.empty(),
-              "unisono: scatter: the root has one list of as many inputs as ranks (", getSize(),
-              "), and no other rank has any");
+  check_root_list(inputs, is_root, getSize(), "scatter", "inputs");
   begin(started, OpType::SCATTER, is_root ? inputs[0] : Tensors(), outputs, options.timeout);
   unisono_call call =
       move_of(UNISONO_SCATTER_V, outputs[0], nullptr, started.write(outputs[0], false));
@@ -426,6 +263,8 @@ unisono_call UnisonoBackend::reduce_scatter_of(Started& started, at::Tensor& out
   call.in = started.read(input);
   call.out = started.write(output, false);
   call.count = static_cast<size_t>(output.numel());
+  check_place({call.out, output.nbytes()}, {call.in, input.nbytes()}, own() * output.nbytes(),
+              "reduce_scatter");
   return call;
 }
 
@@ -440,9 +279,7 @@ WorkPointer UnisonoBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor&
 WorkPointer UnisonoBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   Started started(this, "reduce_scatter");
-  TORCH_CHECK(outputs.size() == inputs.size(), "unisono: reduce_scatter: ", outputs.size(),
-              " outputs for ", inputs.size(), " inputs");
-  for (const at::Tensor& input : inputs) check_dense(input, "reduce_scatter");
+  check_pairs(outputs, inputs, "reduce_scatter");
   begin(started, OpType::COALESCED, inputs, outputs, options.timeout);
   std::vector<unisono_call> calls;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -460,10 +297,9 @@ WorkPointer UnisonoBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs
               ") is needed");
   at::Tensor& output = outputs[0];
   check_alike(output, inputs[0][0], "reduce_scatter");
-  TORCH_CHECK(inputs[0][static_cast<size_t>(getRank())].numel() == output.numel(),
+  TORCH_CHECK(inputs[0][own()].numel() == output.numel(),
               "unisono: reduce_scatter: the output has ", output.numel(),
-              " elements, and the input of its rank ",
-              inputs[0][static_cast<size_t>(getRank())].numel());
+              " elements, and the input of its rank ", inputs[0][own()].numel());
   begin(started, OpType::REDUCE_SCATTER, inputs[0], outputs, options.timeout);
   unisono_call call = started.reduction(UNISONO_REDUCE_SCATTER_V, output, options.reduceOp);
   call.in = started.read_all(inputs[0]);
@@ -517,14 +353,14 @@ WorkPointer UnisonoBackend::alltoall(Tensors& outputs, Tensors& inputs,
   return start_and_give(started, call);
 }
 
-WorkPointer UnisonoBackend::message(const MessageKind& kind, Tensors& tensors, int peer, int tag) {
-  Started started(this, kind.name);
-  const bool is_send = kind.type == OpType::SEND;
-  check_single(tensors, kind.name);
+WorkPointer UnisonoBackend::message(const char* name, OpType type, Tensors& tensors, int peer,
+                                    int tag) {
+  Started started(this, name);
+  const bool is_send = type == OpType::SEND;
+  check_single(tensors, name);
   // Those below are of monitored barriers.
-  TORCH_CHECK(tag >= 0, "unisono: ", kind.name, ": the tag is ", tag,
-              ", accepted are those from 0 on");
-  begin(started, kind.type, tensors, is_send ? Tensors() : tensors, milliseconds(0));
+  TORCH_CHECK(tag >= 0, "unisono: ", name, ": the tag is ", tag, ", accepted are those from 0 on");
+  begin(started, type, tensors, is_send ? Tensors() : tensors, milliseconds(0));
   unisono_call call = move_of(is_send ? UNISONO_SEND : UNISONO_RECEIVE, tensors[0],
                               is_send ? started.read(tensors[0]) : nullptr,
                               is_send ? nullptr : started.write(tensors[0], false));
@@ -534,33 +370,21 @@ WorkPointer UnisonoBackend::message(const MessageKind& kind, Tensors& tensors, i
 }
 
 WorkPointer UnisonoBackend::send(Tensors& tensors, int target, int tag) {
-  return message({"send", OpType::SEND}, tensors, target, tag);
+  return message("send", OpType::SEND, tensors, target, tag);
 }
 
 WorkPointer UnisonoBackend::recv(Tensors& tensors, int source, int tag) {
-  return message({"recv", OpType::RECV}, tensors, source, tag);
+  return message("recv", OpType::RECV, tensors, source, tag);
 }
 
 WorkPointer UnisonoBackend::recvAnysource(Tensors& tensors, int tag) {
-  return message({"recvAnySource", OpType::RECVANYSOURCE}, tensors, UNISONO_ANY_RANK, tag);
+  return message("recvAnySource", OpType::RECVANYSOURCE, tensors, UNISONO_ANY_RANK, tag);
 }
 
 WorkPointer UnisonoBackend::barrier(const c10d::BarrierOptions& options) {
   Started started(this, "barrier");
   begin(started, OpType::BARRIER, {}, {}, options.timeout);
   return start_and_give(started, call_of(UNISONO_BARRIER));
-}
-
-void UnisonoBackend::startCoalescing() {
-  const std::lock_guard lock(mutex_);
-  is_coalescing_ = true;
-  coalesced_.clear();
-}
-
-WorkPointer UnisonoBackend::endCoalescing() {
-  const std::lock_guard lock(mutex_);
-  is_coalescing_ = false;
-  return c10::make_intrusive<CoalescedWork>(getRank(), std::move(coalesced_));
 }
 
 void UnisonoBackend::abort() {

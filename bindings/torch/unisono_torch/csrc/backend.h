@@ -130,12 +130,7 @@ class UnisonoBackend : public c10d::Backend {
   WorkPointer start_and_give(Started& started, at::ArrayRef<unisono_call> calls);
   c10::Stream stream_on(const c10::Device& device, bool is_default);
   WorkPointer give_ended(const char* name, c10d::OpType type, const Tensors& tensors);
-  struct MessageKind {
-    const char* name;
-    c10d::OpType type;
-  };
-
-  WorkPointer message(const MessageKind& kind, Tensors& tensors, int peer, int tag);
+  WorkPointer message(const char* name, c10d::OpType type, Tensors& tensors, int peer, int tag);
   // The checked call, its buffers lent.
   unisono_call all_reduce_of(Started& started, at::Tensor& tensor, const c10d::ReduceOp& op);
   unisono_call all_gather_of(Started& started, at::Tensor& output, const at::Tensor& input);
@@ -153,6 +148,7 @@ class UnisonoBackend : public c10d::Backend {
   c10::intrusive_ptr<Backend> once(const c10::intrusive_ptr<c10d::Store>& store,
                                    const std::vector<int>& ranks, const Make& make);
   c10::intrusive_ptr<Backend> part_of(const std::vector<int>& ranks, const Options& options);
+  size_t own() const { return static_cast<size_t>(getRank()); }
   bool has_comm() { return comm_or_null() != nullptr; }
   CommPointer comm();
   CommPointer comm_or_null();

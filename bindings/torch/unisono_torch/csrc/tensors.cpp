@@ -46,6 +46,11 @@ void check_list(const std::vector<at::Tensor>& tensors, const char* operation) {
   for (const at::Tensor& tensor : tensors) check_alike(tensors.front(), tensor, operation);
 }
 
+void check_device(const at::Tensor& a, const at::Tensor& b, const char* operation) {
+  TORCH_CHECK(a.device() == b.device(), "unisono: ", operation,
+              ": the tensors are on different devices: ", a.device(), " and ", b.device());
+}
+
 double factor_of(const c10d::ReduceOp& op, const char* operation) {
   const auto* const supplement =
       dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
@@ -104,6 +109,13 @@ void check_dense(const at::Tensor& tensor, const char* operation) {
               tensor.device(), "; supported are cpu and cuda");
 }
 
+void check_dense(const std::vector<at::Tensor>& tensors, const char* operation) {
+  for (const at::Tensor& tensor : tensors) {
+    check_dense(tensor, operation);
+    check_device(tensors.front(), tensor, operation);
+  }
+}
+
 void check_single(const std::vector<at::Tensor>& tensors, const char* operation) {
   TORCH_CHECK(tensors.size() == 1, "unisono: ", operation, ": takes one tensor for each rank, not ",
               tensors.size());
@@ -114,8 +126,16 @@ void check_alike(const at::Tensor& a, const at::Tensor& b, const char* operation
   check_dense(b, operation);
   TORCH_CHECK(a.scalar_type() == b.scalar_type(), "unisono: ", operation,
               ": the tensors differ in type: ", a.scalar_type(), " and ", b.scalar_type());
-  TORCH_CHECK(a.device() == b.device(), "unisono: ", operation,
-              ": the tensors are on different devices: ", a.device(), " and ", b.device());
+  check_device(a, b, operation);
+}
+
+void check_place(const Bytes& block, const Bytes& all, size_t place, const char* operation) {
+  const auto* const from = static_cast<const char*>(block.data);
+  const auto* const start = static_cast<const char*>(all.data);
+  const bool is_apart = from + block.size <= start || start + all.size <= from;
+  TORCH_CHECK(is_apart || from == start + place, "unisono: ", operation, ": the ", block.size,
+              " bytes of this rank overlap those of all ranks, ", from - start,
+              " bytes from their start; give other memory, or this rank's place there, at ", place);
 }
 
 unisono_type type_of(const at::Tensor& tensor, const char* operation) {

@@ -10,9 +10,19 @@ namespace unisono_torch {
 
 /// Throws for tensors that no call takes: sparse ones, other devices.
 void check_dense(const at::Tensor& tensor, const char* operation);
+/// The same for all tensors of a call, and where they are not on one device.
+void check_dense(const std::vector<at::Tensor>& tensors, const char* operation);
 void check_single(const std::vector<at::Tensor>& tensors, const char* operation);
 /// Throws where two tensors of a call differ in type or device.
 void check_alike(const at::Tensor& a, const at::Tensor& b, const char* operation);
+
+struct Bytes {
+  const void* data;
+  size_t size;
+};
+/// Throws where a rank's block is in the memory of all ranks' blocks and not at its own place,
+/// which is `place` bytes from the start.
+void check_place(const Bytes& block, const Bytes& all, size_t place, const char* operation);
 
 /// The element type of a reduction.
 unisono_type type_of(const at::Tensor& tensor, const char* operation);
