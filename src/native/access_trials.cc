@@ -70,11 +70,13 @@ std::uint64_t nanoseconds(TimePoint at) {
 // who measures with few calls of hundreds of MiB should not wait for all of them.
 constexpr std::size_t kClasses = static_cast<std::size_t>(kCollectiveCount) * kCallSizes;
 
-bool goes_one_way(AccessTrials::Class number) {
-  return native::goes_one_way(facts_of(static_cast<Collective>(number / kCallSizes)));
-}
-
 std::size_t least_of(AccessTrials::Class number) { return kTriedCallMin << number % kCallSizes; }
+
+bool goes_one_way(AccessTrials::Class number) {
+  const CollectiveFacts& facts = facts_of(static_cast<Collective>(number / kCallSizes));
+  const bool in_cell = least_of(number) < shm::kCellPayloadBytes;
+  return native::goes_one_way(facts) && (in_cell || !shares_combining(facts));
+}
 
 const TrialPlan& plan_of(AccessTrials::Class number, bool takes_turns) {
   const std::size_t bytes = least_of(number);

@@ -18,9 +18,10 @@ inline bool shares_combining(const CollectiveFacts& facts) {
   return facts.reduces && facts.is_one_vector() && !facts.is_prefix();
 }
 
-/// Each rank only gives, or only takes: what the root has, or what it gets.
+/// Each rank only gives, or only takes: what the root has, or what it gets. (Where ranks share the
+/// combining, of what does not fit cells, they do both.)
 inline bool goes_one_way(const CollectiveFacts& facts) {
-  return facts.has_root() && !facts.reduces;
+  return facts.has_root();
 }
 
 struct Block {

@@ -463,7 +463,8 @@ TEST(AccessTrials, TryTheRotationForCellsOfTwoRanksThatGoOneWay) {
   };
   EXPECT_EQ(choice(2, Collective::kScatter, shm::kCellPayloadBytes), kWindow);
   EXPECT_EQ(choice(3, Collective::kScatter, shm::kCellPayloadBytes), kStreamed);
-  EXPECT_EQ(choice(2, Collective::kReduce, shm::kCellPayloadBytes), kStreamed);
+  EXPECT_EQ(choice(2, Collective::kReduce, shm::kCellPayloadBytes), kWindow);
+  EXPECT_EQ(choice(2, Collective::kAllReduce, shm::kCellPayloadBytes), kStreamed);
   EXPECT_EQ(choice(2, Collective::kScatter, 2049), kWindow);
   EXPECT_EQ(choice(2, Collective::kScatter, 2048), kStreamed) << "it would take longer";
 }

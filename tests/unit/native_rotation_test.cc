@@ -33,10 +33,11 @@ std::size_t draw_count(std::minstd_rand& random) {
 void run_rooted_calls(TestRank& rank) {
   std::minstd_rand random(24680);
   for (int i = 0; i < 600 && rank.failures.empty(); ++i) {
-    const Collective rooted[] = {Collective::kBroadcast, Collective::kScatter, Collective::kGather};
+    const Collective rooted[] = {Collective::kBroadcast, Collective::kScatter, Collective::kGather,
+                                 Collective::kReduce};
     const bool is_other = random() % 8 == 0;
     const auto& all = all_collectives();
-    const Collective collective = is_other ? all[random() % all.size()] : rooted[random() % 3];
+    const Collective collective = is_other ? all[random() % all.size()] : rooted[random() % 4];
     const std::size_t count = draw_count(random);
     const Rank root = static_cast<Rank>(random() % static_cast<unsigned>(rank.size));
     if (random() % 4 == static_cast<unsigned>(rank.self)) {
