@@ -146,6 +146,27 @@ TEST(ControlSession, DoesNotGoOnAloneWhereTheStandbyThatLeavesMayHaveGoneOn) {
   }
 }
 
+// That it had left only those hear that still need it, and all that its arbiter is silent.
+TEST(ControlSession, HearsOfAFailureAfterTheWordThatTheRankHasLeft) {
+  const std::vector<Member> members = members_apart(3);
+  RankLines lines;
+  ControlSession session(members, 2, "job", kSilence, lines, kMetAt);
+  const std::string left = encode(
+      MessageType::kDecision,
+      {ErrorCode::kRankLeft, 0, kEveryCommunicator, 0, "rank 0 left while rank 2 needed it"});
+  for (int times = 0; times < 2; ++times) {
+    session.on_message({MessageType::kDecision, std::string_view(left).substr(5)}, kMetAt);
+  }
+  EXPECT_THAT(session.take_news().decisions, SizeIs(1));
+  session.on_closed(kMetAt);
+  session.on_dialled(DialOutcome::kSeated, kMetAt);
+  session.on_message({MessageType::kDecision, std::string_view(left).substr(5)}, kMetAt);
+  const std::vector<FailureDecision> heard = session.take_news().decisions;
+  ASSERT_THAT(heard, SizeIs(1));
+  EXPECT_EQ(heard[0].code, ErrorCode::kRankFailed);
+  EXPECT_EQ(heard[0].failed_rank, 0);
+}
+
 // They may have gone on without it before they left.
 TEST(ControlSession, DoesNotGoOnAloneOnceTheOthersHaveNamedIt) {
   for (const Rank named : {0, 2}) {
