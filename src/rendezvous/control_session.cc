@@ -174,6 +174,7 @@ bool ControlSession::take(const Message& message, TimePoint now) {
       return message.body.empty();
     case MessageType::kFarewell:
       record_.on_departed(holder_);
+      has_said_farewell_ = true;
       seek(now);
       return true;
     case MessageType::kDeparted:
@@ -370,8 +371,9 @@ void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
       record_.on_absent(dialled_);
       return seek(now);
     case DialOutcome::kLeft:
-      // From another host the end of the arbiter's connection is no proof of its own.
-      if (suspects_ || !(record_.has_left(holder_) || same_host(member(holder_), member(self_)))) {
+      // From another host the end of the arbiter's connection is no proof of its own, also where
+      // its rank has left.
+      if (suspects_ || !(has_said_farewell_ || same_host(member(holder_), member(self_)))) {
         record_.on_departed_elsewhere(dialled_);
       } else {
         record_.on_departed(dialled_);
@@ -404,6 +406,7 @@ void ControlSession::move_to(Rank standby, TimePoint now) {
   links_.move();
   silence_.forget(holder_);
   holder_ = standby;
+  has_said_farewell_ = false;
   heard_at_ = now;
   refusals_ = 0;
   known_by_ = kNever;

@@ -146,6 +146,24 @@ TEST(ControlSession, DoesNotGoOnAloneWhereTheStandbyThatLeavesMayHaveGoneOn) {
   }
 }
 
+// Its rank has left, and it has served the others until then: a reset is no farewell.
+TEST(ControlSession, DoesNotTakeTheArbiterOfARankThatHasLeftForEndedWithItsConnection) {
+  for (const bool says_farewell : {false, true}) {
+    const std::vector<Member> members = members_apart(3);
+    RankLines lines;
+    ControlSession session(members, 2, "job", kSilence, lines, kMetAt);
+    const std::string departed = encode_rank(MessageType::kDeparted, 0);
+    session.on_message({MessageType::kDeparted, std::string_view(departed).substr(5)}, kMetAt);
+    if (says_farewell) session.on_message({MessageType::kFarewell, {}}, kMetAt);
+    if (!says_farewell) session.on_closed(kMetAt);
+    ASSERT_THAT(lines.dialled, ElementsAre(1));
+    session.on_dialled(DialOutcome::kLeft, kMetAt);
+    ASSERT_TRUE(session.is_lost());
+    EXPECT_EQ(session.is_last(), says_farewell);
+    EXPECT_EQ(session.partition().ok(), says_farewell);
+  }
+}
+
 // That it had left only those hear that still need it, and all that its arbiter is silent.
 TEST(ControlSession, HearsOfAFailureAfterTheWordThatTheRankHasLeft) {
   const std::vector<Member> members = members_apart(3);
