@@ -20,8 +20,6 @@ constexpr std::size_t kReportsMax = 64;
 constexpr Duration kReportLasts = grace::kDecision;
 // How often a rank that suspects the arbiter is told that it lives before it is itself cut off.
 constexpr int kRefusalsMax = 3;
-// How long a rank looks for who holds the arbiter: on a busy host standbys answer late.
-constexpr Duration kSeekTime = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -333,7 +331,7 @@ void ControlSession::seek(TimePoint now) {
     silence_.forget(holder_);
   }
   if (tells_standbys_) return;
-  if (state_ != State::kSeeking) seek_until_ = now + kSeekTime;
+  if (state_ != State::kSeeking) seek_until_ = now + grace::seek_time(silence_.limit());
   const bool self_last = silence_.was_stopped(now);
   Rank next = record_.next_standby(self_last);
   if (next < 0 && now < seek_until_ && record_.forgive()) {

@@ -185,6 +185,25 @@ TEST(ControlSession, HearsOfAFailureAfterTheWordThatTheRankHasLeft) {
   EXPECT_EQ(heard[0].failed_rank, 0);
 }
 
+// Its connection broke at once, and the standby hears nothing more either, of which it is sure a
+// silence later.
+TEST(ControlSession, LooksForAStandbyForLongerThanThatOneTakesToMissTheArbiter) {
+  for (const milliseconds silence : {milliseconds(200), milliseconds(3000), milliseconds(30'000)}) {
+    for (const DialOutcome said : {DialOutcome::kRefused, DialOutcome::kUnknown}) {
+      const std::vector<Member> members = members_apart(6);
+      RankLines lines;
+      ControlSession session(members, 5, "job", silence, lines, kMetAt);
+      session.on_closed(kMetAt);
+      TimePoint now = kMetAt;
+      seek_for(&session, silence + grace::kOwnRank, &now, said);
+      EXPECT_TRUE(session.is_seeking()) << silence.count() << " ms";
+      seek_for(&session, silence + std::chrono::seconds(10), &now, said);
+      EXPECT_TRUE(session.is_lost()) << silence.count() << " ms";
+      EXPECT_EQ(session.partition().code(), ErrorCode::kPartitioned);
+    }
+  }
+}
+
 // They may have gone on without it before they left.
 TEST(ControlSession, DoesNotGoOnAloneOnceTheOthersHaveNamedIt) {
   for (const Rank named : {0, 2}) {
