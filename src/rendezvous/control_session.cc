@@ -285,7 +285,8 @@ void ControlSession::beat(TimePoint now) {
 
 void ControlSession::look_for_silence(TimePoint now) {
   if (tells_standbys_ && is_seeking() && now >= answers_until_) return say_goodbye_to_next(now);
-  if (state_ == State::kOpen && !silence_.take_silent(now).empty()) suspect(now);
+  // Also where it says goodbye to standbys: who is silent meanwhile is missed no more.
+  if (!silence_.take_silent(now).empty() && state_ == State::kOpen) suspect(now);
 }
 
 void ControlSession::lose(ErrorCode code, const std::string& how, TimePoint now) {

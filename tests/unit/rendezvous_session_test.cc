@@ -344,6 +344,20 @@ TEST(ControlSession, GivesEachStandbyItsShareOfTheTimeForAGoodbye) {
   EXPECT_TRUE(session.has_left());
 }
 
+// It is silent then, which makes nobody wake at once again and again.
+TEST(ControlSession, MissesTheArbiterOnceWhileItSaysGoodbye) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", milliseconds(200), lines, kMetAt);
+  session.leave();
+  session.say_goodbye_to_standbys(kMetAt + milliseconds(100));
+  const TimePoint now = kMetAt + milliseconds(201);
+  session.on_wake(now);
+  session.look_for_silence(now);
+  session.beat(now);
+  EXPECT_GT(session.next_due(), now);
+}
+
 TEST(ControlSession, SaysGoodbyeLastToAStandbyThatHasNotAnswered) {
   const std::vector<Member> members = members_apart(6);
   RankLines lines;
