@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "base/communicator_id.h"
+#include "base/keep_latest.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -287,11 +287,8 @@ void ShrinkAgreements::advance(std::uint32_t communicator, Agreement* agreement,
   if (agreement->ready == agreement->survivors && !has_lost_one(*agreement)) {
     return conclude(communicator, agreement, now);
   }
-  std::set<Rank> late;
-  std::set_difference(agreement->survivors.begin(), agreement->survivors.end(),
-                      agreement->ready.begin(), agreement->ready.end(),
-                      std::inserter(late, late.end()));
-  if (now >= agreement->due && !late.empty()) {
+  const std::set<Rank> late = now < agreement->due ? std::set<Rank>() : late_ones(*agreement);
+  if (!late.empty()) {
     leave_out(communicator, agreement, late,
               "had not made the communicator of the survivors in time");
     const Status& why = agreement->excluded.at(*late.begin());
@@ -301,6 +298,18 @@ void ShrinkAgreements::advance(std::uint32_t communicator, Agreement* agreement,
   if (!has_lost_one(*agreement)) return;
   const std::set<Rank> candidates = agreement->survivors;
   form(communicator, agreement, candidates, now);
+}
+
+// Who is not heard, or does not hear this arbiter, holds up the others, which are late by that
+// alone.
+std::set<Rank> ShrinkAgreements::late_ones(const Agreement& agreement) const {
+  std::set<Rank> late, unheard;
+  for (const Rank rank : agreement.survivors) {
+    if (agreement.ready.contains(rank)) continue;
+    late.insert(rank);
+    if (evidence_ != nullptr && !evidence_->may_answer(rank)) unheard.insert(rank);
+  }
+  return unheard.empty() ? late : unheard;
 }
 
 bool ShrinkAgreements::has_lost_one(const Agreement& agreement) const {

@@ -103,6 +103,8 @@ class ShrinkAgreements {
   void leave_out(std::uint32_t communicator, Agreement* agreement, const std::set<Rank>& late,
                  const char* what);
   void on_attempt_failed(const FailureDecision& decision);
+  /// Of the survivors, who has not made their communicator, and is at fault where others have not.
+  std::set<Rank> late_ones(const Agreement& agreement) const;
   /// Of the survivors, since they were told.
   bool has_lost_one(const Agreement& agreement) const;
   void advance(std::uint32_t communicator, Agreement* agreement, TimePoint now);

@@ -223,5 +223,23 @@ TEST_F(SurvivorsThatAreFew, AreRefusedOnceTheOthersAreNotHeard) {
   expect_refused();
 }
 
+// By whom the others are held up that have not made it either.
+TEST(SurvivorsOfAPartition, GoOnWithoutWhomDoesNotHearTheArbiterWhereAllAreLate) {
+  for (const bool is_deaf : {false, true}) {
+    Known known;
+    known.heard = {0, 1, 2, 3};
+    ShrinkAgreements agreements(4, 1, &known);
+    ask({0, 1, 2, 3}, &agreements);
+    EXPECT_THAT(words_of(&agreements), SizeIs(4));
+    if (is_deaf) known.heard.erase(3);
+    const auto words = words_of(&agreements, agreements.next_due() + seconds(60));
+    EXPECT_EQ(words.at(3).step, ShrinkStep::kRefused);
+    for (const Rank rank : {0, 1, 2}) {
+      EXPECT_EQ(words.at(rank).step, is_deaf ? ShrinkStep::kForm : ShrinkStep::kRefused) << rank;
+    }
+    EXPECT_EQ(agreements.take_decisions().front().failed_rank, is_deaf ? 3 : 0);
+  }
+}
+
 }  // namespace
 }  // namespace unisono::rendezvous
