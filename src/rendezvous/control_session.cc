@@ -75,7 +75,7 @@ void ControlSession::withdraw_timeout(const WaitMessage& wait) {
 void ControlSession::say_shrink(const ShrinkMessage& message) {
   if (message.step == ShrinkStep::kAsk && tell_left_out(message.communicator)) return;
   shrinks_.on_said(message);
-  report(encode_shrink(message, size()));
+  report(encode_shrink(shrinks_.with_made(message), size()));
 }
 
 // Where others go on without this rank, which asks.
@@ -215,7 +215,7 @@ bool ControlSession::take(const Message& message, TimePoint now) {
         if (has_asked) tell_left_out(word->communicator);
         return true;
       }
-      shrinks_.on_word(*word);
+      shrinks_.on_word(*word, holder_);
       news_.shrink_words.push_back(std::move(*word));
       return has_news_ = true;
     }
