@@ -155,7 +155,9 @@ bool may_be_missed(const Case& c, const Fault& partition);
 /// What is sent again once the network is back comes too late for ranks that leave meanwhile, which
 /// wait for two seconds until all is sent.
 bool outlasts_leaving(const Case& c);
-/// A partition that is there for good, or is missed.
+/// Partitions that are there for good, or are missed.
+std::vector<const Fault*> lasting_partitions(const Case& c);
+/// The first of these; null where there is none.
 const Fault* lasting_partition(const Case& c);
 /// Whether the rank is on the hosts that the partition names.
 bool is_inside(const Fault& partition, Rank rank);

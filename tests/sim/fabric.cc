@@ -125,6 +125,24 @@ void Fabric::part(const std::function<bool(Rank, Rank)>& apart) {
   }
 }
 
+void Fabric::hold_up() {
+  for (auto& [key, along] : ways_) {
+    const auto from = static_cast<Rank>(key >> 32), to = static_cast<Rank>(key & 0xffffffff);
+    const TimePoint passes = passes_at_(from, to);
+    if (passes == kNever || passes <= schedule_.now()) continue;
+    const auto hold = [&, to = to, from = from](TimePoint* when) {
+      if (*when <= schedule_.now() || *when >= passes) return;
+      *when = passes;
+      announce(to, from, passes);
+    };
+    for (Stream& stream : along.streams) {
+      for (Frame& frame : stream.frames) hold(&frame.arrives);
+      hold(&stream.last_arrival);
+    }
+    if (along.end != End::kOpen) hold(&along.ends);
+  }
+}
+
 void Fabric::refuse(Rank from, Rank at) { cut(from, at, heard_after(at, from)); }
 
 Duration Fabric::heard_after(Rank from, Rank to) {
