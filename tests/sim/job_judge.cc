@@ -282,14 +282,14 @@ bool JobJudge::may_be_of_smaller_part(Rank rank, TimePoint when) const {
   return !rendezvous::may_go_on(parts);
 }
 
-// Not where it has left, or its kernel has told that it ended.
+// Not where it has left, or its kernel has told that it ended, which may be lost on its way.
 bool JobJudge::may_count_elsewhere(Rank other, Rank rank, TimePoint when) const {
   const Seat& its = seat(other);
   if (!its.is_gone_by(when) || its.runs_again == kNever) return true;
   const auto is_lost = [&](Rank holder) { return seat(holder).is_gone_by(when); };
   const bool has_lost_arbiter =
       is_lost(0) || std::any_of(facts_.standbys.begin(), facts_.standbys.end(), is_lost);
-  return has_lost_arbiter || are_apart(rank, other, its.gone_at);
+  return has_lost_arbiter || are_apart(rank, other, its.gone_at + kControlDelay);
 }
 
 // ---- What all hear ------------------------------------------------------------------------------
