@@ -136,7 +136,8 @@ struct Case {
   std::chrono::milliseconds silence{0};                 ///< UNISONO_SILENCE; 0: never
   bool shrinks = true;                                  ///< survivors go on
   std::chrono::milliseconds patience = kUsualPatience;  ///< of who shrinks
-  bool takes_turns = false;  ///< a rank calls in one communicator at a time
+  std::chrono::milliseconds deadline{0};  ///< of calls; 0: it passes after a silence is over
+  bool takes_turns = false;               ///< a rank calls in one communicator at a time
   Growing growing;
 
   bool grows() const { return growing.target > 0; }
@@ -168,8 +169,9 @@ std::set<Rank> struck(const Case& c, Duration by = Duration::max());
 std::set<Rank> culprits(const Case& c);
 /// Survivors may be left out as late.
 inline bool is_impatient(const Case& c) { return c.patience < kUsualPatience; }
-/// Of calls that have no deadline of their own: it passes after a silence is over.
+/// Of calls that have no deadline of their own.
 inline std::chrono::milliseconds call_timeout(const Case& c) {
+  if (c.deadline.count() > 0) return c.deadline;
   return std::max(std::chrono::milliseconds(10'000), c.silence * 10 / 3);
 }
 /// The first calls of a rank: those of the case, but for one that differs.

@@ -124,6 +124,7 @@ class JobJudge {
   bool is_departure_true(const Seat& its, const Seen& seen) const;
   bool is_timeout_true(const Seat& its, const Seen& seen) const;
   bool is_own_timeout_true(const Seat& its, const Seen& seen) const;
+  bool is_own_timeout(const Seat& its, const Seen& seen) const;
   bool may_have_lost_arbiter(const Seat& its, TimePoint when) const;
   bool is_held_up(Rank rank, const Seen& seen) const;
   bool may_be_of_smaller_part(Rank rank, TimePoint when) const;
@@ -240,8 +241,15 @@ bool JobJudge::is_timeout_true(const Seat& its, const Seen& seen) const {
 
 // Who finds no arbiter goes by what it knows: for whom it waits, and not for whom that one does.
 bool JobJudge::is_own_timeout_true(const Seat& its, const Seen& seen) const {
-  return seen.is_own_timeout() && may_have_lost_arbiter(its, seen.when) &&
-         seen.waited_for_named() && is_held_up(seen.failure.rank(), seen);
+  return is_own_timeout(its, seen) && seen.waited_for_named() &&
+         is_held_up(seen.failure.rank(), seen);
+}
+
+// So does whom the arbiter has not answered, of which it shows later that it is silent.
+bool JobJudge::is_own_timeout(const Seat& its, const Seen& seen) const {
+  const bool is_own_word = seen.failure.code() == ErrorCode::kTimeout &&
+                           seen.failure.message().find("deadline (limit") != std::string::npos;
+  return (seen.is_own_timeout() || is_own_word) && may_have_lost_arbiter(its, seen.when);
 }
 
 bool JobJudge::may_have_lost_arbiter(const Seat& its, TimePoint when) const {
@@ -331,7 +339,7 @@ bool JobJudge::may_be_told_else(const Seat& its, const Seen& seen) const {
   // Where the standbys of a part are elsewhere or have left, each goes by its own deadline.
   const bool was_left_alone = !partitions_.empty() && seen.failure.code() == ErrorCode::kTimeout;
   if (was_left_alone || !may_have_arbiter(rank, facts_.began)) return true;
-  if (seen.is_own_timeout()) return true;
+  if (seen.is_own_timeout() || is_own_timeout(its, seen)) return true;
   // Who has nobody left to ask says that it was the other end.
   const bool links_broke = has_fault([](const Fault& f) {
     return f.kind == Fault::Kind::kCut || f.kind == Fault::Kind::kIsolate;
