@@ -86,7 +86,7 @@ Status ShrinkAgreements::on_message(Rank rank, ShrinkMessage message, TimePoint 
           fmt::format("rank {} of the job cannot make the communicator of the survivors: {}", rank,
                       message.why.message()),
           message.why.rank() < 0 ? rank : message.why.rank()});
-  end(&agreement);
+  give_up(&agreement);
   return {};
 }
 
@@ -356,7 +356,10 @@ void ShrinkAgreements::gather(std::uint32_t communicator, Agreement* agreement, 
   // Who uses one goes on from there if they are most of its members, and nobody else does.
   for (const std::uint32_t id : open) {
     const std::set<Rank>& members = agreement->others.at(id);
-    const auto lacking = lacks(*agreement, candidates, knowing_soon(*agreement), members);
+    const IsHere is_here = knowing_soon(*agreement);
+    auto lacking = lacks(*agreement, candidates, is_here, members);
+    // Of several nobody here knows which.
+    if (open.size() > 1 && !lacking) lacking = parts_of(members, candidates, is_here, *evidence_);
     if (lacking) return refuse_minority(communicator, agreement, candidates, *lacking);
   }
   adopt(communicator, agreement, open.back());
@@ -393,11 +396,7 @@ void ShrinkAgreements::leave_out(std::uint32_t communicator, Agreement* agreemen
 
 void ShrinkAgreements::form(std::uint32_t communicator, Agreement* agreement,
                             const std::set<Rank>& candidates, TimePoint now) {
-  // Who has made it and is lost may be where that is taken for what the others use.
-  if (!agreement->ready.empty()) {
-    keep_latest(agreement->survivors, kAttemptsMax, &agreement->attempts);
-  }
-  end(agreement);
+  give_up(agreement);
   for (const Rank rank : candidates) {
     if (exclusion(*agreement, rank) == nullptr) agreement->survivors.insert(rank);
   }
@@ -489,7 +488,7 @@ std::optional<Parts> ShrinkAgreements::lacks(const Agreement& agreement,
 void ShrinkAgreements::refuse_minority(std::uint32_t communicator, Agreement* agreement,
                                        const std::set<Rank>& ranks, const Parts& parts) {
   for (const Rank rank : ranks) refuse_parted(communicator, rank, parts);
-  end(agreement);
+  give_up(agreement);
 }
 
 bool ShrinkAgreements::is_attempt(std::uint32_t communicator) const {
@@ -518,6 +517,14 @@ Status ShrinkAgreements::without(std::uint32_t communicator, const Agreement& ag
 
 void ShrinkAgreements::refuse_parted(std::uint32_t communicator, Rank rank, const Parts& parts) {
   refuse(communicator, {rank}, in_ranks_of_job(partitioned(rank, parts), communicator));
+}
+
+// Who has made it and is lost may be where that is taken for what the others use.
+void ShrinkAgreements::give_up(Agreement* agreement) {
+  if (!agreement->ready.empty()) {
+    keep_latest(agreement->survivors, kAttemptsMax, &agreement->attempts);
+  }
+  end(agreement);
 }
 
 void ShrinkAgreements::end(Agreement* agreement) {

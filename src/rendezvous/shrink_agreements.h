@@ -139,6 +139,9 @@ class ShrinkAgreements {
   void refuse(std::uint32_t communicator, const std::set<Rank>& ranks, const Status& why);
   Status without(std::uint32_t communicator, const Agreement& agreement, Rank rank) const;
   void refuse_parted(std::uint32_t communicator, Rank rank, const Parts& parts);
+  /// Its attempt, if there is one, is over; ...
+  static void give_up(Agreement* agreement);
+  /// ... or is what its members use.
   static void end(Agreement* agreement);
   bool is_pending() const;
 
