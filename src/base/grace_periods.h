@@ -34,5 +34,13 @@ inline constexpr std::chrono::seconds kSuccession{3};
 constexpr std::chrono::milliseconds succession_time(std::chrono::milliseconds silence) {
   return std::max<std::chrono::milliseconds>(kSuccession, silence / 2);
 }
+/// So long a rank that has lost the arbiter looks for who holds it: on a busy host standbys answer
+/// late; ...
+inline constexpr std::chrono::seconds kSeek{10};
+/// ... where the silence limit is long it may have lost one at once that a standby misses after
+/// that silence alone, and then waits for.
+constexpr std::chrono::milliseconds seek_time(std::chrono::milliseconds silence) {
+  return std::max<std::chrono::milliseconds>(kSeek, silence + succession_time(silence));
+}
 
 }  // namespace unisono::grace

@@ -20,8 +20,6 @@ constexpr std::size_t kReportsMax = 64;
 constexpr Duration kReportLasts = grace::kDecision;
 // How often a rank that suspects the arbiter is told that it lives before it is itself cut off.
 constexpr int kRefusalsMax = 3;
-// How long a rank looks for who holds the arbiter: on a busy host standbys answer late.
-constexpr Duration kSeekTime = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -77,7 +75,7 @@ void ControlSession::withdraw_timeout(const WaitMessage& wait) {
 void ControlSession::say_shrink(const ShrinkMessage& message) {
   if (message.step == ShrinkStep::kAsk && tell_left_out(message.communicator)) return;
   shrinks_.on_said(message);
-  report(encode_shrink(message, size()));
+  report(encode_shrink(shrinks_.with_made(message), size()));
 }
 
 // Where others go on without this rank, which asks.
@@ -174,6 +172,7 @@ bool ControlSession::take(const Message& message, TimePoint now) {
       return message.body.empty();
     case MessageType::kFarewell:
       record_.on_departed(holder_);
+      has_said_farewell_ = true;
       seek(now);
       return true;
     case MessageType::kDeparted:
@@ -216,7 +215,7 @@ bool ControlSession::take(const Message& message, TimePoint now) {
         if (has_asked) tell_left_out(word->communicator);
         return true;
       }
-      shrinks_.on_word(*word);
+      shrinks_.on_word(*word, holder_);
       news_.shrink_words.push_back(std::move(*word));
       return has_news_ = true;
     }
@@ -286,7 +285,8 @@ void ControlSession::beat(TimePoint now) {
 
 void ControlSession::look_for_silence(TimePoint now) {
   if (tells_standbys_ && is_seeking() && now >= answers_until_) return say_goodbye_to_next(now);
-  if (state_ == State::kOpen && !silence_.take_silent(now).empty()) suspect(now);
+  // Also where it says goodbye to standbys: who is silent meanwhile is missed no more.
+  if (!silence_.take_silent(now).empty() && state_ == State::kOpen) suspect(now);
 }
 
 void ControlSession::lose(ErrorCode code, const std::string& how, TimePoint now) {
@@ -332,7 +332,7 @@ void ControlSession::seek(TimePoint now) {
     silence_.forget(holder_);
   }
   if (tells_standbys_) return;
-  if (state_ != State::kSeeking) seek_until_ = now + kSeekTime;
+  if (state_ != State::kSeeking) seek_until_ = now + grace::seek_time(silence_.limit());
   const bool self_last = silence_.was_stopped(now);
   Rank next = record_.next_standby(self_last);
   if (next < 0 && now < seek_until_ && record_.forgive()) {
@@ -370,8 +370,9 @@ void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
       record_.on_absent(dialled_);
       return seek(now);
     case DialOutcome::kLeft:
-      // From another host the end of the arbiter's connection is no proof of its own.
-      if (suspects_ || !(record_.has_left(holder_) || same_host(member(holder_), member(self_)))) {
+      // From another host the end of the arbiter's connection is no proof of its own, also where
+      // its rank has left.
+      if (suspects_ || !(has_said_farewell_ || same_host(member(holder_), member(self_)))) {
         record_.on_departed_elsewhere(dialled_);
       } else {
         record_.on_departed(dialled_);
@@ -404,6 +405,7 @@ void ControlSession::move_to(Rank standby, TimePoint now) {
   links_.move();
   silence_.forget(holder_);
   holder_ = standby;
+  has_said_farewell_ = false;
   heard_at_ = now;
   refusals_ = 0;
   known_by_ = kNever;

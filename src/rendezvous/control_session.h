@@ -177,8 +177,9 @@ class ControlSession {
   const Rank self_;
   ControlLinks& links_;
   State state_ = State::kOpen;
-  Rank holder_ = 0;    // of the arbiter
-  Rank dialled_ = -1;  // the standby that it goes to
+  Rank holder_ = 0;                 // of the arbiter
+  Rank dialled_ = -1;               // the standby that it goes to
+  bool has_said_farewell_ = false;  // the holder
   Silence silence_;
   TimePoint heard_at_;     // the holder, by words that are not older than a stop of this rank
   bool suspects_ = false;  // while seeking: the holder may live yet

@@ -29,8 +29,11 @@ void forget(const WaitMessage& message, std::deque<WaitMessage>* reports) {
 }  // namespace
 
 bool DecisionLedger::admit(const FailureDecision& decision) {
-  if (decision.communicator == kEveryCommunicator)
-    return ranks_.insert(decision.failed_rank).second;
+  const Rank rank = decision.failed_rank;
+  if (decision.communicator == kEveryCommunicator) {
+    if (decision.code != ErrorCode::kRankLeft) return ranks_.insert(rank).second;
+    return !has_given_up(rank) && left_.insert(rank).second;
+  }
   if (communicators_.size() >= kCommunicatorsMax) return false;
   return communicators_.insert(decision.communicator).second;
 }

@@ -51,7 +51,8 @@ static_assert(kCallsTime < grace::kDecision,
               "ranks go by what they have seen themselves before the arbiter has judged");
 
 /// Lets the first decision on each communicator through. Of decisions on all communicators of a
-/// rank it lets the first through for each rank.
+/// rank it lets the first through for each rank, and before it the word that the rank has left:
+/// that is said to those alone that still need it, and a failure to all.
 class DecisionLedger {
  public:
   bool admit(const FailureDecision& decision);
@@ -64,6 +65,7 @@ class DecisionLedger {
  private:
   std::set<std::uint32_t> communicators_;
   std::set<Rank> ranks_;
+  std::set<Rank> left_;  // and have not failed before
 };
 
 class FailureDecider {

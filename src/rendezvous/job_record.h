@@ -24,7 +24,6 @@ class JobRecord {
   void on_decision(const FailureDecision& decision);
   void on_dead(Rank rank) { dead_.insert(rank); }
   void on_departed(Rank rank) { left_.insert(rank); }
-  bool has_left(Rank rank) const { return left_.contains(rank); }
   /// It said so while this rank looked for another arbiter than one that may live: it may have gone
   /// on there, without this rank, before.
   void on_departed_elsewhere(Rank rank) { left_elsewhere_.insert(rank); }

@@ -3,15 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "base/communicator_id.h"
+#include "base/keep_latest.h"
 
 namespace unisono::rendezvous {
 namespace {
 
 // Those of communicators that nobody shrinks any more make room for others.
 constexpr std::size_t kAgreementsMax = 1024;
+// Attempts one after the other, each of which has lost a survivor; and of other arbiters.
+constexpr std::size_t kAttemptsMax = 64;
 // While somebody is waited for, so that it shows when this side was not run.
 constexpr Duration kLooksEvery = std::chrono::milliseconds(500);
 
@@ -84,7 +86,7 @@ Status ShrinkAgreements::on_message(Rank rank, ShrinkMessage message, TimePoint 
           fmt::format("rank {} of the job cannot make the communicator of the survivors: {}", rank,
                       message.why.message()),
           message.why.rank() < 0 ? rank : message.why.rank()});
-  end(&agreement);
+  give_up(&agreement);
   return {};
 }
 
@@ -114,6 +116,14 @@ Status ShrinkAgreements::on_ask(Rank rank, const ShrinkMessage& message, TimePoi
   if (agreement->members != to_set(message.members)) {
     return {ErrorCode::kProtocol, "a wish to shrink that differs from what was said before"};
   }
+  if (message.id != 0) {
+    const std::set<Rank> made = to_set(message.made);
+    const bool is_known = agreement->others.contains(message.id);
+    if (!made.contains(rank) || (!is_known && agreement->others.size() >= kAttemptsMax)) {
+      return {ErrorCode::kProtocol, "a communicator of survivors that it cannot have made"};
+    }
+    agreement->others.try_emplace(message.id, made);
+  }
   if (exclusion(*agreement, rank) != nullptr) {
     refuse(message.communicator, {rank}, without(message.communicator, *agreement, rank));
   } else if (message.id != 0 && message.id == agreement->finished) {
@@ -136,24 +146,28 @@ Status ShrinkAgreements::on_ask(Rank rank, const ShrinkMessage& message, TimePoi
   return {};
 }
 
-// All had made it, or nobody would use it. Who has made it and not heard that asks this arbiter;
-// the others have been left out, whether they have heard that or not.
 void ShrinkAgreements::on_finished(Rank rank, const ShrinkMessage& message) {
   Agreement* const agreement = find_or_make(message.communicator);
   if (agreement == nullptr) return;
   // It has failed since, and the others are about to go on without it.
   if (agreement->id != 0 && gone_.contains(rank)) return;
-  agreement->finished = message.id;
   agreement->finishers.insert(rank);
+  adopt(message.communicator, agreement, message.id);
+}
+
+// All had made it, or nobody would use it. Who has made it and not heard that asks this arbiter;
+// the others have been left out, whether they have heard that or not.
+void ShrinkAgreements::adopt(std::uint32_t communicator, Agreement* agreement, std::uint32_t id) {
+  agreement->finished = id;
   std::erase_if(agreement->asked, [&](Rank each) {
-    if (agreement->made[each] != message.id) return false;
-    say_finished(message.communicator, agreement, each);
+    if (agreement->made[each] != id) return false;
+    say_finished(communicator, agreement, each);
     return true;
   });
   std::set<Rank> behind = agreement->asked;
   behind.insert(agreement->survivors.begin(), agreement->survivors.end());
   for (const Rank each : agreement->finishers) behind.erase(each);
-  leave_out(message.communicator, agreement, behind, kLeftBehind);
+  leave_out(communicator, agreement, behind, kLeftBehind);
 }
 
 void ShrinkAgreements::say_finished(std::uint32_t communicator, Agreement* agreement, Rank rank) {
@@ -287,11 +301,8 @@ void ShrinkAgreements::advance(std::uint32_t communicator, Agreement* agreement,
   if (agreement->ready == agreement->survivors && !has_lost_one(*agreement)) {
     return conclude(communicator, agreement, now);
   }
-  std::set<Rank> late;
-  std::set_difference(agreement->survivors.begin(), agreement->survivors.end(),
-                      agreement->ready.begin(), agreement->ready.end(),
-                      std::inserter(late, late.end()));
-  if (now >= agreement->due && !late.empty()) {
+  const std::set<Rank> late = now < agreement->due ? std::set<Rank>() : late_ones(*agreement);
+  if (!late.empty()) {
     leave_out(communicator, agreement, late,
               "had not made the communicator of the survivors in time");
     const Status& why = agreement->excluded.at(*late.begin());
@@ -301,6 +312,18 @@ void ShrinkAgreements::advance(std::uint32_t communicator, Agreement* agreement,
   if (!has_lost_one(*agreement)) return;
   const std::set<Rank> candidates = agreement->survivors;
   form(communicator, agreement, candidates, now);
+}
+
+// Who is not heard, or does not hear this arbiter, holds up the others, which are late by that
+// alone.
+std::set<Rank> ShrinkAgreements::late_ones(const Agreement& agreement) const {
+  std::set<Rank> late, unheard;
+  for (const Rank rank : agreement.survivors) {
+    if (agreement.ready.contains(rank)) continue;
+    late.insert(rank);
+    if (evidence_ != nullptr && !evidence_->may_answer(rank)) unheard.insert(rank);
+  }
+  return unheard.empty() ? late : unheard;
 }
 
 bool ShrinkAgreements::has_lost_one(const Agreement& agreement) const {
@@ -328,7 +351,37 @@ void ShrinkAgreements::gather(std::uint32_t communicator, Agreement* agreement, 
   if (!missing.empty() && now < agreement->due) return;
   leave_out(communicator, agreement, missing, "had not asked to go on when the others did");
   const std::set<Rank> candidates = agreement->asked;
-  form(communicator, agreement, candidates, now);
+  const std::vector<std::uint32_t> open = open_attempts(*agreement);
+  if (open.empty()) return form(communicator, agreement, candidates, now);
+  // Who uses one goes on from there if they are most of its members, and nobody else does.
+  for (const std::uint32_t id : open) {
+    const std::set<Rank>& members = agreement->others.at(id);
+    const IsHere is_here = knowing_soon(*agreement);
+    auto lacking = lacks(*agreement, candidates, is_here, members);
+    // Of several nobody here knows which.
+    if (open.size() > 1 && !lacking) lacking = parts_of(members, candidates, is_here, *evidence_);
+    if (lacking) return refuse_minority(communicator, agreement, candidates, *lacking);
+  }
+  adopt(communicator, agreement, open.back());
+  end(agreement);
+}
+
+// Not those that one of their members, which asks here, has not made; nor those of which all that
+// live do.
+std::vector<std::uint32_t> ShrinkAgreements::open_attempts(const Agreement& agreement) const {
+  std::vector<std::uint32_t> open;
+  if (evidence_ == nullptr) return open;
+  for (const auto& [id, members] : agreement.others) {
+    bool is_void = false, may_be_used = false;
+    for (const Rank rank : members) {
+      const auto made = agreement.made.find(rank);
+      const bool is_here = agreement.asked.contains(rank) && made != agreement.made.end();
+      is_void = is_void || (is_here && made->second != id);
+      may_be_used = may_be_used || (!is_here && !evidence_->has_ended(rank));
+    }
+    if (!is_void && may_be_used) open.push_back(id);
+  }
+  return open;
 }
 
 void ShrinkAgreements::leave_out(std::uint32_t communicator, Agreement* agreement,
@@ -343,13 +396,14 @@ void ShrinkAgreements::leave_out(std::uint32_t communicator, Agreement* agreemen
 
 void ShrinkAgreements::form(std::uint32_t communicator, Agreement* agreement,
                             const std::set<Rank>& candidates, TimePoint now) {
-  end(agreement);
+  give_up(agreement);
   for (const Rank rank : candidates) {
     if (exclusion(*agreement, rank) == nullptr) agreement->survivors.insert(rank);
   }
-  if (agreement->survivors.empty()) return;
-  if (const IsHere is_here = knowing_soon(*agreement); !may_go_on(*agreement, is_here)) {
-    return refuse_minority(communicator, agreement, is_here);
+  const std::set<Rank> survivors = agreement->survivors;
+  if (survivors.empty()) return;
+  if (const auto lacking = lacks(*agreement, survivors, knowing_soon(*agreement))) {
+    return refuse_minority(communicator, agreement, survivors, *lacking);
   }
   const bool has_number = next_number_ <= last_number_;
   agreement->id = has_number ? communicator_id(next_number_++, world_size_, world_size_) : 0;
@@ -365,7 +419,7 @@ void ShrinkAgreements::form(std::uint32_t communicator, Agreement* agreement,
   for (const Rank rank : members) {
     said_.push_back({rank, {ShrinkStep::kForm, communicator, agreement->id, {}, members, {}}});
   }
-  if (may_go_on(*agreement, knowing(*agreement))) return;
+  if (!lacks(*agreement, survivors, knowing(*agreement))) return;
   std::set<Rank> all = agreement->members;
   for (const Rank rank : evidence_->other_holders()) all.insert(rank);
   inform(communicator, *agreement, all);
@@ -386,15 +440,17 @@ void ShrinkAgreements::inform(std::uint32_t communicator, const Agreement& agree
 // Beyond a partition nobody has said that it knows, however long the silence is by which that
 // shows.
 void ShrinkAgreements::conclude(std::uint32_t communicator, Agreement* agreement, TimePoint now) {
-  if (may_go_on(*agreement, knowing(*agreement))) {
+  const std::set<Rank> survivors = agreement->survivors;
+  const std::optional<Parts> lacking = lacks(*agreement, survivors, knowing(*agreement));
+  if (!lacking) {
     for (const Rank rank : agreement->survivors) say_done(rank, communicator, agreement->id);
     inform(communicator, *agreement, agreement->members);
     agreement->finished = agreement->id;
     agreement->finishers = agreement->survivors;
     return end(agreement);
   }
-  if (now < agreement->due && may_go_on(*agreement, knowing_soon(*agreement))) return;
-  refuse_minority(communicator, agreement, knowing(*agreement));
+  if (now < agreement->due && !lacks(*agreement, survivors, knowing_soon(*agreement))) return;
+  refuse_minority(communicator, agreement, survivors, *lacking);
 }
 
 ShrinkAgreements::IsHere ShrinkAgreements::knowing(const Agreement& agreement) {
@@ -409,26 +465,30 @@ ShrinkAgreements::IsHere ShrinkAgreements::knowing_soon(const Agreement& agreeme
   };
 }
 
-Parts ShrinkAgreements::parts(const Agreement& agreement, const IsHere& is_here) const {
+std::optional<Parts> ShrinkAgreements::lacks(const Agreement& agreement,
+                                             const std::set<Rank>& survivors, const IsHere& is_here,
+                                             const std::set<Rank>& more) const {
+  if (evidence_ == nullptr) return {};
+  const std::vector<Rank> holders = evidence_->other_holders();
+  const bool may_others = std::any_of(holders.begin(), holders.end(), [&](Rank rank) {
+    return !survivors.contains(rank) && !is_here(rank) && !evidence_->has_ended(rank);
+  });
+  if (!may_others) return {};
   std::set<Rank> members = agreement.members;
   for (const Rank rank : agreement.left) members.erase(rank);
-  return parts_of(members, agreement.survivors, is_here, *evidence_);
-}
-
-bool ShrinkAgreements::may_go_on(const Agreement& agreement, const IsHere& is_here) const {
-  if (evidence_ == nullptr || rendezvous::may_go_on(parts(agreement, is_here))) return true;
-  const std::vector<Rank> holders = evidence_->other_holders();
-  return std::all_of(holders.begin(), holders.end(),
-                     [&](Rank rank) { return is_here(rank) || evidence_->has_ended(rank); });
+  std::vector<const std::set<Rank>*> each_of{&members, &more};
+  for (const std::set<Rank>& attempt : agreement.attempts) each_of.push_back(&attempt);
+  for (const std::set<Rank>* const ranks : each_of) {
+    Parts parts = parts_of(*ranks, survivors, is_here, *evidence_);
+    if (!may_go_on(parts)) return parts;
+  }
+  return {};
 }
 
 void ShrinkAgreements::refuse_minority(std::uint32_t communicator, Agreement* agreement,
-                                       const IsHere& is_here) {
-  const Parts told = parts(*agreement, is_here);
-  for (const Rank rank : agreement->survivors) {
-    refuse_parted(communicator, rank, told);
-  }
-  end(agreement);
+                                       const std::set<Rank>& ranks, const Parts& parts) {
+  for (const Rank rank : ranks) refuse_parted(communicator, rank, parts);
+  give_up(agreement);
 }
 
 bool ShrinkAgreements::is_attempt(std::uint32_t communicator) const {
@@ -459,11 +519,20 @@ void ShrinkAgreements::refuse_parted(std::uint32_t communicator, Rank rank, cons
   refuse(communicator, {rank}, in_ranks_of_job(partitioned(rank, parts), communicator));
 }
 
+// Who has made it and is lost may be where that is taken for what the others use.
+void ShrinkAgreements::give_up(Agreement* agreement) {
+  if (!agreement->ready.empty()) {
+    keep_latest(agreement->survivors, kAttemptsMax, &agreement->attempts);
+  }
+  end(agreement);
+}
+
 void ShrinkAgreements::end(Agreement* agreement) {
   agreement->id = 0;
   agreement->due = kNever;
   agreement->asked.clear();
   agreement->made.clear();
+  agreement->others.clear();
   agreement->survivors.clear();
   agreement->ready.clear();
   agreement->informed.clear();

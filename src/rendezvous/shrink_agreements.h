@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -80,9 +81,11 @@ class ShrinkAgreements {
     std::set<Rank> suspected;
     std::set<Rank> asked;
     std::map<Rank, std::uint32_t> made;  // of these, what they had made by another arbiter's word
-    std::uint32_t finished = 0;          // what they use last, by that word or by this arbiter's
-    std::set<Rank> finishers;            // those that do
-    Duration patience{};                 // the least of those that have asked
+    std::map<std::uint32_t, std::set<Rank>> others;  // the members of these
+    std::deque<std::set<Rank>> attempts;  // of this arbiter, which are over; of the latest, members
+    std::uint32_t finished = 0;           // what they use last, by that word or by this arbiter's
+    std::set<Rank> finishers;             // those that do
+    Duration patience{};                  // the least of those that have asked
     TimePoint due = kNever;  // who has not asked, or made the communicator, by then is left out
     Duration extra = 2 * kSuspectTime;  // what is left of the time for own stops
     std::uint32_t id = 0;               // of the communicator that is being made; 0: none
@@ -103,22 +106,31 @@ class ShrinkAgreements {
   void leave_out(std::uint32_t communicator, Agreement* agreement, const std::set<Rank>& late,
                  const char* what);
   void on_attempt_failed(const FailureDecision& decision);
+  /// Of the survivors, who has not made their communicator, and is at fault where others have not.
+  std::set<Rank> late_ones(const Agreement& agreement) const;
   /// Of the survivors, since they were told.
   bool has_lost_one(const Agreement& agreement) const;
   void advance(std::uint32_t communicator, Agreement* agreement, TimePoint now);
   void gather(std::uint32_t communicator, Agreement* agreement, TimePoint now);
+  /// What some that have asked had made by another arbiter's word, and others may use, as far as is
+  /// known here.
+  std::vector<std::uint32_t> open_attempts(const Agreement& agreement) const;
+  /// They use it too; the others that have asked are left out.
+  void adopt(std::uint32_t communicator, Agreement* agreement, std::uint32_t id);
   /// All survivors have made their communicator.
   void conclude(std::uint32_t communicator, Agreement* agreement, TimePoint now);
   /// The survivors, and who has said that it knows that these go on.
   static IsHere knowing(const Agreement& agreement);
   /// Those, and who may still say so.
   IsHere knowing_soon(const Agreement& agreement) const;
-  Parts parts(const Agreement& agreement, const IsHere& is_here) const;
-  /// Those that are here are enough to know that no others go on.
-  bool may_go_on(const Agreement& agreement, const IsHere& is_here) const;
+  /// Those of `survivors`, and others that are here, are enough to know that no others go on, or go
+  /// on from `more`: none. Else the parts in which they are not.
+  std::optional<Parts> lacks(const Agreement& agreement, const std::set<Rank>& survivors,
+                             const IsHere& is_here, const std::set<Rank>& more = {}) const;
   /// Of `ranks` those that do not know yet that they are left out.
   void inform(std::uint32_t communicator, const Agreement& agreement, const std::set<Rank>& ranks);
-  void refuse_minority(std::uint32_t communicator, Agreement* agreement, const IsHere& is_here);
+  void refuse_minority(std::uint32_t communicator, Agreement* agreement,
+                       const std::set<Rank>& ranks, const Parts& parts);
   void form(std::uint32_t communicator, Agreement* agreement, const std::set<Rank>& candidates,
             TimePoint now);
   /// Arbiters have named it, as an attempt.
@@ -127,6 +139,9 @@ class ShrinkAgreements {
   void refuse(std::uint32_t communicator, const std::set<Rank>& ranks, const Status& why);
   Status without(std::uint32_t communicator, const Agreement& agreement, Rank rank) const;
   void refuse_parted(std::uint32_t communicator, Rank rank, const Parts& parts);
+  /// Its attempt, if there is one, is over; ...
+  static void give_up(Agreement* agreement);
+  /// ... or is what its members use.
   static void end(Agreement* agreement);
   bool is_pending() const;
 

@@ -24,16 +24,24 @@ void ShrinkMemory::on_said(const ShrinkMessage& message) {
     if (asked_.size() < kRememberedMax) asked_[message.communicator] = message;
     return;
   }
-  const auto asked = asked_.find(message.communicator);
-  if (asked == asked_.end()) return;
-  asked->second.id = message.step == ShrinkStep::kReady ? message.id : 0;
+  const auto attempt = attempts_.find(message.communicator);
+  if (attempt == attempts_.end() || attempt->second.id != message.id) return;
+  attempt->second.is_made = message.step == ShrinkStep::kReady;
 }
 
-void ShrinkMemory::on_word(const ShrinkMessage& word) {
+// Whoever says kForm knows that nobody uses what this rank has made before, or is here itself.
+void ShrinkMemory::on_word(const ShrinkMessage& word, Rank holder) {
+  const auto attempt = attempts_.find(word.communicator);
   if (word.step == ShrinkStep::kForm) {
-    const auto asked = asked_.find(word.communicator);
-    if (asked != asked_.end()) asked->second.id = 0;
+    if (attempt != attempts_.end() || attempts_.size() < kRememberedMax) {
+      attempts_[word.communicator] = {word.id, word.members, holder};
+    }
     return;
+  }
+  // Another arbiter that refuses does not know what that one has said.
+  if (attempt != attempts_.end() &&
+      (word.step == ShrinkStep::kDone || attempt->second.holder == holder)) {
+    attempts_.erase(attempt);
   }
   asked_.erase(word.communicator);
   if (word.step != ShrinkStep::kDone) return;
@@ -58,10 +66,20 @@ std::optional<ShrinkMessage> ShrinkMemory::refusal_of(std::uint32_t communicator
   return known == nullptr ? std::nullopt : std::optional(known->refusal);
 }
 
+ShrinkMessage ShrinkMemory::with_made(ShrinkMessage message) const {
+  const auto attempt = attempts_.find(message.communicator);
+  if (message.step != ShrinkStep::kAsk || attempt == attempts_.end() || !attempt->second.is_made) {
+    return message;
+  }
+  message.id = attempt->second.id;
+  message.made = attempt->second.members;
+  return message;
+}
+
 std::vector<ShrinkMessage> ShrinkMemory::to_repeat() const {
   std::vector<ShrinkMessage> words(finished_.begin(), finished_.end());
   words.insert(words.end(), left_.begin(), left_.end());
-  for (const auto& [communicator, message] : asked_) words.push_back(message);
+  for (const auto& [communicator, message] : asked_) words.push_back(with_made(message));
   return words;
 }
 

@@ -18,7 +18,10 @@ class ShrinkMemory {
  public:
   void on_said(const ShrinkMessage& message);
   bool has_asked(std::uint32_t communicator) const { return asked_.contains(communicator); }
-  void on_word(const ShrinkMessage& word);
+  /// Of the arbiter that rank `holder` holds.
+  void on_word(const ShrinkMessage& word, Rank holder);
+  /// As it is said to an arbiter: a wish with what this rank has made.
+  ShrinkMessage with_made(ShrinkMessage message) const;
   /// The answer to a kLeftOut of the arbiter that rank `holder` holds: that this rank knows, and
   /// will not ask; or that it has gone on. It gives its word to one arbiter alone: nothing where
   /// another one has it.
@@ -35,12 +38,20 @@ class ShrinkMemory {
     ShrinkMessage refusal;
     Rank holder;
   };
+  /// The latest kForm, of which no arbiter has said what became.
+  struct Attempt {
+    std::uint32_t id;
+    std::vector<Rank> members;
+    Rank holder;
+    bool is_made = false;
+  };
   static std::uint32_t communicator_of(const ShrinkMessage& word) { return word.communicator; }
   static std::uint32_t communicator_of(const LeftOut& left) { return left.refusal.communicator; }
   template <typename Word>
   static const Word* find(const std::deque<Word>& words, std::uint32_t communicator);
 
-  std::map<std::uint32_t, ShrinkMessage> asked_;  // by communicator; with what it has made
+  std::map<std::uint32_t, ShrinkMessage> asked_;  // by communicator
+  std::map<std::uint32_t, Attempt> attempts_;     // the same
   std::deque<ShrinkMessage> finished_, left_;
   std::deque<LeftOut> left_out_;
 };

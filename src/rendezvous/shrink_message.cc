@@ -27,6 +27,7 @@ std::string encode_shrink(const ShrinkMessage& message, int size) {
   writer.number(static_cast<std::uint8_t>(message.why.code()));
   writer.number(message.why.rank());
   writer.text(shortened(message.why.message(), kTextBytesMax), kTextBytesMax);
+  writer.ranks(message.made, size);
   return writer.finish();
 }
 
@@ -41,6 +42,7 @@ Result<ShrinkMessage> decode_shrink(std::string_view body, int size) {
   const auto code = reader.number<std::uint8_t>();
   const auto rank = reader.number<Rank>();
   std::string text = reader.text(kTextBytesMax);
+  message.made = reader.ranks(size);
   if (!reader.finished() || step < static_cast<std::uint8_t>(ShrinkStep::kAsk) ||
       step > static_cast<std::uint8_t>(ShrinkStep::kRefused) ||
       patience > static_cast<std::uint64_t>(kToldTimeMax.count())) {

@@ -38,6 +38,8 @@ struct ShrinkMessage {
   /// Ascending world ranks: kAsk, kLeaves: all of `communicator`; kForm: those of `id`.
   std::vector<Rank> members;
   Status why;  ///< kLeftOut, kCannot and kRefused; names a world rank
+  /// kAsk: ascending world ranks, all of `id`, which others may use by that arbiter's word.
+  std::vector<Rank> made = {};
 };
 
 /// A whole message, length included, of a world of `size` ranks.

@@ -23,9 +23,6 @@ constexpr std::uint64_t kLongOneIn = 40;
 // Above, a rank has so many steps in a call at most.
 constexpr int kManyRanks = 64;
 constexpr std::size_t kStepsMax = 1000;
-// After such a time without a network what is sent again still comes to ranks that leave, which
-// wait for two seconds.
-constexpr milliseconds kSoonBack{1500};
 
 // A type whose reductions are exact with so many ranks (see tests/support/oracle.h).
 DataType any_type(Random& random, int ranks) {
@@ -226,34 +223,6 @@ Fault any_other_call(Random& random, const Case& c) {
           .call = random.below(c.operations.size())};
 }
 
-// For good, perhaps with a death before or after; for less than would be missed, so that what is
-// sent again once the network is back comes in time; or until it is missed by some.
-void add_partition(Random& random, Case* c) {
-  c->silence = milliseconds(3000);
-  const auto any_rank = [&] {
-    return static_cast<Rank>(random.below(static_cast<std::uint64_t>(c->ranks)));
-  };
-  const Rank one = any_rank(), other = any_rank();
-  Fault fault{
-      .kind = Fault::Kind::kPartition, .rank = std::min(one, other), .peer = std::max(one, other)};
-  fault.at = random.of_any_scale_up_to(milliseconds(60));
-  if (random.one_in(4)) {
-    fault.lasts = random.of_any_scale_up_to(kSoonBack);
-  } else if (random.one_in(4)) {
-    fault.lasts = c->silence - milliseconds(500) + random.up_to(milliseconds(2500));
-  }
-  // In between: beats come late, and who leaves may wait in vain. Drawn apart, so that the rest of
-  // a seed's case is as it was without.
-  Random apart(~c->seed);
-  if (apart.one_in(8)) fault.lasts = kSoonBack + apart.up_to(milliseconds(1000));
-  fault.is_one_way = apart.one_in(10);
-  c->faults.push_back(fault);
-  if (!fault.is_for_ever() || !random.one_in(4)) return;
-  c->faults.push_back({.kind = Fault::Kind::kCrash,
-                       .rank = any_rank(),
-                       .at = random.of_any_scale_up_to(seconds(8))});
-}
-
 // Of a rank on another host than rank 0; mostly nothing else happens, or one thing does.
 void add_reset(Random& random, Case* c) {
   c->faults.resize(std::min<std::size_t>(c->faults.size(), random.one_in(2) ? 1 : 0));
@@ -440,29 +409,8 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
   if (limits.grows) return make_growing_case(seed, limits);
   Case c = make_usual_case(seed, limits);
   choose_limits(&c);
+  add_second_partition(&c);
   return c;
-}
-
-bool may_be_missed(const Case& c, const Fault& partition) {
-  return partition.is_for_ever() || (c.silence.count() > 0 && partition.lasts >= c.silence * 2 / 3);
-}
-
-bool outlasts_leaving(const Case& c) {
-  return std::any_of(c.faults.begin(), c.faults.end(), [](const Fault& fault) {
-    return fault.kind == Fault::Kind::kPartition && fault.lasts > kSoonBack;
-  });
-}
-
-const Fault* lasting_partition(const Case& c) {
-  const auto found = std::find_if(c.faults.begin(), c.faults.end(), [&](const Fault& fault) {
-    return fault.kind == Fault::Kind::kPartition && may_be_missed(c, fault);
-  });
-  return found == c.faults.end() ? nullptr : &*found;
-}
-
-bool is_inside(const Fault& partition, Rank rank) {
-  const Rank host = rank / kRanksOfHost;
-  return host >= partition.rank / kRanksOfHost && host <= partition.peer / kRanksOfHost;
 }
 
 std::set<Rank> struck(const Case& c, Duration by) {

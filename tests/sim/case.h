@@ -136,7 +136,8 @@ struct Case {
   std::chrono::milliseconds silence{0};                 ///< UNISONO_SILENCE; 0: never
   bool shrinks = true;                                  ///< survivors go on
   std::chrono::milliseconds patience = kUsualPatience;  ///< of who shrinks
-  bool takes_turns = false;  ///< a rank calls in one communicator at a time
+  std::chrono::milliseconds deadline{0};  ///< of calls; 0: it passes after a silence is over
+  bool takes_turns = false;               ///< a rank calls in one communicator at a time
   Growing growing;
 
   bool grows() const { return growing.target > 0; }
@@ -155,7 +156,9 @@ bool may_be_missed(const Case& c, const Fault& partition);
 /// What is sent again once the network is back comes too late for ranks that leave meanwhile, which
 /// wait for two seconds until all is sent.
 bool outlasts_leaving(const Case& c);
-/// A partition that is there for good, or is missed.
+/// Partitions that are there for good, or are missed.
+std::vector<const Fault*> lasting_partitions(const Case& c);
+/// The first of these; null where there is none.
 const Fault* lasting_partition(const Case& c);
 /// Whether the rank is on the hosts that the partition names.
 bool is_inside(const Fault& partition, Rank rank);
@@ -166,8 +169,9 @@ std::set<Rank> struck(const Case& c, Duration by = Duration::max());
 std::set<Rank> culprits(const Case& c);
 /// Survivors may be left out as late.
 inline bool is_impatient(const Case& c) { return c.patience < kUsualPatience; }
-/// Of calls that have no deadline of their own: it passes after a silence is over.
+/// Of calls that have no deadline of their own.
 inline std::chrono::milliseconds call_timeout(const Case& c) {
+  if (c.deadline.count() > 0) return c.deadline;
   return std::max(std::chrono::milliseconds(10'000), c.silence * 10 / 3);
 }
 /// The first calls of a rank: those of the case, but for one that differs.

@@ -30,6 +30,11 @@ void choose_limits(Case* c) {
     if (fault.is_for_ever() || (c->silence > before && !is_missed)) continue;
     fault.lasts = fault.lasts * c->silence.count() / before.count();
   }
+  // Longer than anything takes that ends well.
+  const milliseconds least = milliseconds(7000);
+  if (c->sharing == Sharing::kNone && !c->grows() && c->silence > least && limits.one_in(2)) {
+    c->deadline = least + std::chrono::ceil<milliseconds>(limits.up_to(c->silence - least));
+  }
   // Some networks tell at once that a link is down, both ways.
   c->network.unacknowledged = rendezvous::unacknowledged_max(c->silence);
   const bool is_one_way = std::any_of(c->faults.begin(), c->faults.end(),

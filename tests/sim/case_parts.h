@@ -16,6 +16,11 @@ Network any_network(Random& random);
 /// A collective by an algorithm.
 Operation any_operation(Random& random, const Case& c);
 
+// case_partitions.cc
+void add_partition(Random& random, Case* c);
+/// Perhaps, where there is one.
+void add_second_partition(Case* c);
+
 // case_limits.cc
 void choose_limits(Case* c);
 

@@ -82,11 +82,12 @@ std::string describe(const Case& c) {
   const auto us = [](Duration d) { return std::chrono::duration<double, std::micro>(d).count(); };
   const Network& n = c.network;
   std::string text = fmt::format(
-      "{} ranks, {} calls at once, up to {:.1f} us between them, silence {} ms{}{}{}\n"
+      "{} ranks, {} calls at once, up to {:.1f} us between them, silence {} ms{}{}{}{}\n"
       "  network: {:.1f} to {:.1f} us, one in {} up to {:.1f}; {} streams of {} frames, {} bytes; "
       "eager up to {}, credit {}; one in {} refused, {} lent, {} in parts\n",
       c.ranks, c.at_once, us(c.computes), c.silence.count(), c.shrinks ? ", shrinks" : "",
       c.shrinks ? fmt::format(" with a patience of {} ms", c.patience.count()) : "",
+      c.deadline.count() > 0 ? fmt::format(", deadline {} ms", c.deadline.count()) : "",
       c.takes_turns ? ", takes turns" : "", us(n.delay_min), us(n.delay_max), n.late_one_in,
       us(n.late), n.streams, n.frames_max, n.bytes_max, n.eager_bytes, n.credit_bytes,
       n.refuse_one_in, n.lend_one_in, n.partial_one_in);

@@ -130,15 +130,22 @@ void ControlPlane::later(Way* way, Rank from, Rank to, std::function<void()> wha
   const bool is_stalled = *last > schedule_.now() + kControlDelay;
   const TimePoint sent = is_stalled ? *last : std::max(schedule_.now(), passes);
   *last = std::max(*last, sent + random_.of_any_scale_up_to(kControlDelay));
-  // Those that find the process stopped may come to be run in another order. What is on its way
-  // when the network goes down for good is lost.
-  way->waiting.push_back([this, from, to, what = std::move(what)] {
-    if (options_.passes_at(from, to) != kNever) what();
-  });
-  when_run(*last, to, [way] {
-    const std::function<void()> next = std::move(way->waiting.front());
+  // Those that find the process stopped may come to be run in another order.
+  way->waiting.push_back({std::move(what), passes > schedule_.now()});
+  arrive(way, from, to, *last);
+}
+
+// What is on its way when the network goes down for good is lost, and what is sent again when it
+// goes down again is so once more.
+void ControlPlane::arrive(Way* way, Rank from, Rank to, TimePoint when) {
+  when_run(when, to, [this, way, from, to] {
+    const TimePoint passes = options_.passes_at(from, to);
+    if (passes != kNever && passes > schedule_.now() && way->waiting.front().is_sent_again) {
+      return arrive(way, from, to, passes);
+    }
+    const std::function<void()> next = std::move(way->waiting.front().what);
     way->waiting.pop_front();
-    next();
+    if (passes != kNever) next();
   });
 }
 

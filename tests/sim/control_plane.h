@@ -56,7 +56,11 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
   /// One direction of a connection.
   struct Way {
     TimePoint last{};  // when the latest arrives
-    std::deque<std::function<void()>> waiting{};
+    struct Waiting {
+      std::function<void()> what;
+      bool is_sent_again;  // since it was lost before
+    };
+    std::deque<Waiting> waiting{};
   };
   struct Connection {
     Rank rank, holder;
@@ -88,6 +92,7 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
   /// In the process of `to`, behind what was sent there on this connection before; never where
   /// `from` cannot reach it any more.
   void later(Way* way, Rank from, Rank to, std::function<void()> what);
+  void arrive(Way* way, Rank from, Rank to, TimePoint when);
   void up(int connection, std::string bytes);
   void down(int connection, std::string bytes);
   void close_at_rank(int connection);

@@ -65,8 +65,11 @@ bool Fabric::has_room(const Stream& stream, std::size_t bytes) const {
 void Fabric::transmit(Rank from, Rank to, std::size_t stream, Frame frame) {
   Way& along = way(from, to);
   if (along.takes_nothing) return;
+  const TimePoint passes = passes_at_(from, to);
+  // The first word on a link that was made before the network went down.
+  if (passes == kNever) return cut(from, to, network_.unacknowledged);
   Stream& in = along.streams[stream];
-  const TimePoint sent = std::max(schedule_.now(), passes_at_(from, to));
+  const TimePoint sent = std::max(schedule_.now(), passes);
   frame.arrives = in.last_arrival = std::max(in.last_arrival, sent + delay());
   in.bytes += frame.payload.size();
   in.frames.push_back(std::move(frame));
@@ -119,6 +122,24 @@ void Fabric::part(const std::function<bool(Rank, Rank)>& apart) {
       const bool is_made = ways_.contains(key_of(a, b)) || ways_.contains(key_of(b, a));
       if (is_made && apart(a, b)) cut(a, b, network_.unacknowledged);
     }
+  }
+}
+
+void Fabric::hold_up() {
+  for (auto& [key, along] : ways_) {
+    const auto from = static_cast<Rank>(key >> 32), to = static_cast<Rank>(key & 0xffffffff);
+    const TimePoint passes = passes_at_(from, to);
+    if (passes == kNever || passes <= schedule_.now()) continue;
+    const auto hold = [&, to = to, from = from](TimePoint* when) {
+      if (*when <= schedule_.now() || *when >= passes) return;
+      *when = passes;
+      announce(to, from, passes);
+    };
+    for (Stream& stream : along.streams) {
+      for (Frame& frame : stream.frames) hold(&frame.arrives);
+      hold(&stream.last_arrival);
+    }
+    if (along.end != End::kOpen) hold(&along.ends);
   }
 }
 
@@ -407,9 +428,11 @@ void SimulatedTransport::Link::leave(FrameSink& sink) {
   in.takes_nothing = true;
   for (Fabric::Stream& stream : in.streams) stream = {};
   fabric_.announce(peer_, rank_, fabric_.schedule_.now());
-  if (fabric_.way(rank_, peer_).end == Fabric::End::kOpen) {
-    fabric_.end_way(rank_, peer_, Fabric::End::kGoodbye, last);
-  }
+  if (fabric_.way(rank_, peer_).end != Fabric::End::kOpen) return;
+  // Nor does a goodbye pass where nothing else does.
+  const TimePoint passes = fabric_.passes_at_(rank_, peer_);
+  if (passes == kNever) return fabric_.cut(rank_, peer_, fabric_.network_.unacknowledged);
+  fabric_.end_way(rank_, peer_, Fabric::End::kGoodbye, std::max(last, passes));
 }
 
 // ---- One rank's end of all links ----------------------------------------------------------------

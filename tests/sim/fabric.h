@@ -36,6 +36,8 @@ class Fabric {
   void cut(Rank a, Rank b, Duration notice_min = {});
   /// So do all links between ranks that are `apart`, which notice it late.
   void part(const std::function<bool(Rank, Rank)>& apart);
+  /// What is on its way and passes no more for a while comes behind that.
+  void hold_up();
   /// All links of the rank break, those also that are made later. How many there were.
   int isolate(Rank rank);
   /// So do all links of `dead`, those also that others try to make later.

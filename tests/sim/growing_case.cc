@@ -161,13 +161,16 @@ Case make_without_partition(std::uint64_t seed, const Limits& limits) {
 Case make_growing_case(std::uint64_t seed, const Limits& limits) {
   Case c = make_without_partition(seed, limits);
   Random random(~seed);
-  if (!limits.with_faults || !random.one_in(4)) return c;
-  c.faults.push_back(any_partition(random, c));
-  if (random.one_in(3)) {
-    const auto processes = static_cast<std::uint64_t>(c.ranks) + c.growing.newcomers.size();
-    c.growing.store.host_of = static_cast<int>(random.below(processes));
+  if (!limits.with_faults) return c;
+  if (random.one_in(4)) {
+    c.faults.push_back(any_partition(random, c));
+    if (random.one_in(3)) {
+      const auto processes = static_cast<std::uint64_t>(c.ranks) + c.growing.newcomers.size();
+      c.growing.store.host_of = static_cast<int>(random.below(processes));
+    }
+    c.silence = milliseconds(3000);
   }
-  c.silence = milliseconds(3000);
+  choose_limits(&c);
   return c;
 }
 

@@ -226,7 +226,7 @@ class GrowthJudge {
       const SimulatedRank& last = rank_at(each->places[each->current]);
       const bool is_told_why = last.refusal().code() == ErrorCode::kPartitioned;
       const bool is_alone = c_.faults.size() == 1 && partition_->is_for_ever();
-      if (last.is_refused() && is_alone && !is_told_why) {
+      if (last.is_refused() && is_alone && !is_told_why && !was_late(last)) {
         accuse(fmt::format("process {} of a part that may not go on is told something else: {}",
                            each->number, last.refusal().message()));
       }
@@ -241,6 +241,18 @@ class GrowthJudge {
         }
       }
     }
+  }
+  // Others went on from the last communicator that it has used, and have not waited for it.
+  bool was_late(const SimulatedRank& rank) const {
+    if (!is_impatient(c_) || rank.refusal().code() != ErrorCode::kTimeout) return false;
+    const std::uint32_t from = rank.lent().members().id();
+    return std::any_of(processes_.begin(), processes_.end(), [&](const auto& each) {
+      return std::any_of(each->places.begin(), each->places.end(), [&](const auto& place) {
+        const auto& all = rank_at(place).shrunk();
+        return std::any_of(all.begin(), all.end(),
+                           [&](const auto& shrunk) { return shrunk.from == from; });
+      });
+    });
   }
   // Nor does it go on from the last communicator that it has used.
   static bool has_failed_for_good(const SimulatedRank& rank) {

@@ -23,7 +23,7 @@ class JobJudge {
       : facts_(facts),
         c_(facts.c),
         seats_(facts.seats),
-        partition_(lasting_partition(c_)),
+        partitions_(lasting_partitions(c_)),
         culprits_(culprits(c_)) {}
 
   std::string judge() {
@@ -60,26 +60,47 @@ class JobJudge {
   bool may_hold_arbiter(Rank rank) const {
     return rank == 0 || std::count(facts_.standbys.begin(), facts_.standbys.end(), rank) > 0;
   }
-  /// Of a partition that is missed.
-  TimePoint parts_at() const { return facts_.began + partition_->at; }
+  template <typename IsOne>
+  bool has_partition(IsOne is_one) const {
+    return std::any_of(partitions_.begin(), partitions_.end(),
+                       [&](const Fault* each) { return is_one(*each); });
+  }
+  TimePoint begins(const Fault& partition) const { return facts_.began + partition.at; }
+  bool has_parted(TimePoint when) const {
+    return has_partition([&](const Fault& each) { return when >= begins(each); });
+  }
   /// The network is back: who hears both parts then has the word of the one or of the other.
   bool has_joined(TimePoint when) const {
-    return partition_ != nullptr && !partition_->is_for_ever() &&
-           when >= parts_at() + partition_->lasts;
+    return has_partition([&](const Fault& each) {
+      return !each.is_for_ever() && when >= begins(each) + each.lasts;
+    });
+  }
+  bool may_join() const {
+    return has_partition([](const Fault& each) { return !each.is_for_ever(); });
   }
   /// The network between them is down for good, or has been so long that somebody was missed.
   bool are_apart(Rank one, Rank other, TimePoint when) const {
-    return partition_ != nullptr && is_inside(*partition_, one) != is_inside(*partition_, other) &&
-           when >= parts_at();
+    return has_partition([&](const Fault& each) {
+      return is_inside(each, one) != is_inside(each, other) && when >= begins(each);
+    });
+  }
+  bool are_apart_at_last(Rank one, Rank other) const { return are_apart(one, other, kNever); }
+  /// Whose those are that it is never apart from.
+  std::vector<bool> side_of(Rank rank) const {
+    std::vector<bool> side;
+    for (const Fault* const each : partitions_) side.push_back(is_inside(*each, rank));
+    return side;
   }
   /// It hears the arbiter of the other part, which does not hear it.
-  bool hears_other_part(Rank rank) const {
-    return partition_ != nullptr && partition_->is_one_way && !is_inside(*partition_, rank) &&
-           is_inside(*partition_, 0);
+  bool hears_other_part(Rank rank, TimePoint when) const {
+    return has_partition([&](const Fault& each) {
+      return each.is_one_way && !is_inside(each, rank) && is_inside(each, 0) &&
+             when >= begins(each);
+    });
   }
   /// One may hear that the other is lost, or whom the other part misses.
   bool may_miss(Rank one, Rank other, TimePoint when) const {
-    return are_apart(one, other, when) || (hears_other_part(one) && when >= parts_at());
+    return are_apart(one, other, when) || hears_other_part(one, when);
   }
   /// The others have not waited for it.
   bool was_late(const Seat& its) const {
@@ -103,6 +124,7 @@ class JobJudge {
   bool is_departure_true(const Seat& its, const Seen& seen) const;
   bool is_timeout_true(const Seat& its, const Seen& seen) const;
   bool is_own_timeout_true(const Seat& its, const Seen& seen) const;
+  bool is_own_timeout(const Seat& its, const Seen& seen) const;
   bool may_have_lost_arbiter(const Seat& its, TimePoint when) const;
   bool is_held_up(Rank rank, const Seen& seen) const;
   bool may_be_of_smaller_part(Rank rank, TimePoint when) const;
@@ -121,7 +143,7 @@ class JobJudge {
   const JobFacts& facts_;
   const Case& c_;
   const std::vector<Seat>& seats_;
-  const Fault* const partition_;
+  const std::vector<const Fault*> partitions_;
   const std::set<Rank> culprits_;
   std::string wrong_;
 };
@@ -177,6 +199,8 @@ bool JobJudge::is_loss_true(const Seat& its, const Seen& seen) const {
   if (is_reset(its.rank->rank(), seen.when) && may_hold_arbiter(named)) return true;
   // Who was missed finds the links closed by the others, and nobody to ask once they have left.
   if (its.is_missed && seen.was_alone) return true;
+  // So does who is alone in a part without an arbiter.
+  if (seen.was_alone && has_parted(seen.when) && seat(named).has_left_by(seen.when)) return true;
   return has_ended_part(named, seen.when) || may_miss(its.rank->rank(), named, seen.when) ||
          has_joined(seen.when);
 }
@@ -194,7 +218,7 @@ bool JobJudge::has_ended_part(Rank rank, TimePoint when) const {
 bool JobJudge::is_departure_true(const Seat& its, const Seen& seen) const {
   const Rank named = seen.failure.rank();
   const std::set<Rank> struck = struck_by(seen.when);
-  const bool is_parted = outlasts_leaving(c_) || (partition_ != nullptr && seen.when >= parts_at());
+  const bool is_parted = outlasts_leaving(c_) || has_parted(seen.when);
   if (named >= 0) {
     const bool may_need_it =
         its.is_missed || is_parted || facts_.isolates || struck.contains(named);
@@ -209,7 +233,7 @@ bool JobJudge::is_departure_true(const Seat& its, const Seen& seen) const {
 bool JobJudge::is_timeout_true(const Seat& its, const Seen& seen) const {
   const Rank named = seen.failure.rank();
   const std::set<Rank> struck = struck_by(seen.when);
-  if (named < 0) return !struck.empty() || (partition_ != nullptr && seen.when >= parts_at());
+  if (named < 0) return !struck.empty() || has_parted(seen.when);
   return struck.contains(named) || facts_.isolates ||
          may_miss(its.rank->rank(), named, seen.when) || has_joined(seen.when) ||
          is_own_timeout_true(its, seen);
@@ -217,8 +241,15 @@ bool JobJudge::is_timeout_true(const Seat& its, const Seen& seen) const {
 
 // Who finds no arbiter goes by what it knows: for whom it waits, and not for whom that one does.
 bool JobJudge::is_own_timeout_true(const Seat& its, const Seen& seen) const {
-  return seen.is_own_timeout() && may_have_lost_arbiter(its, seen.when) &&
-         seen.waited_for_named() && is_held_up(seen.failure.rank(), seen);
+  return is_own_timeout(its, seen) && seen.waited_for_named() &&
+         is_held_up(seen.failure.rank(), seen);
+}
+
+// So does whom the arbiter has not answered, of which it shows later that it is silent.
+bool JobJudge::is_own_timeout(const Seat& its, const Seen& seen) const {
+  const bool is_own_word = seen.failure.code() == ErrorCode::kTimeout &&
+                           seen.failure.message().find("deadline (limit") != std::string::npos;
+  return (seen.is_own_timeout() || is_own_word) && may_have_lost_arbiter(its, seen.when);
 }
 
 bool JobJudge::may_have_lost_arbiter(const Seat& its, TimePoint when) const {
@@ -259,14 +290,14 @@ bool JobJudge::may_be_of_smaller_part(Rank rank, TimePoint when) const {
   return !rendezvous::may_go_on(parts);
 }
 
-// Not where it has left, or its kernel has told that it ended.
+// Not where it has left, or its kernel has told that it ended, which may be lost on its way.
 bool JobJudge::may_count_elsewhere(Rank other, Rank rank, TimePoint when) const {
   const Seat& its = seat(other);
   if (!its.is_gone_by(when) || its.runs_again == kNever) return true;
   const auto is_lost = [&](Rank holder) { return seat(holder).is_gone_by(when); };
   const bool has_lost_arbiter =
       is_lost(0) || std::any_of(facts_.standbys.begin(), facts_.standbys.end(), is_lost);
-  return has_lost_arbiter || are_apart(rank, other, its.gone_at);
+  return has_lost_arbiter || are_apart(rank, other, its.gone_at + kControlDelay);
 }
 
 // ---- What all hear ------------------------------------------------------------------------------
@@ -274,14 +305,16 @@ bool JobJudge::may_count_elsewhere(Rank other, Rank rank, TimePoint when) const 
 // All that are left name the same one.
 void JobJudge::judge_agreement() {
   // By communicator, and side of a partition.
-  std::map<std::pair<std::uint32_t, bool>, std::pair<const SimulatedRank*, Status>> told;
+  std::map<std::pair<std::uint32_t, std::vector<bool>>, std::pair<const SimulatedRank*, Status>>
+      told;
   for (const Seat& each : seats_) {
     if (!each.is_judged() || each.is_missed) continue;  // the job has gone on without it
     for (const Seen& seen : each.rank->failures()) {
       if (may_be_told_else(each, seen)) continue;
-      const bool side = partition_ != nullptr && is_inside(*partition_, each.rank->rank());
       const auto& [first, verdict] =
-          told.try_emplace({seen.communicator, side}, each.rank.get(), seen.failure).first->second;
+          told.try_emplace({seen.communicator, side_of(each.rank->rank())}, each.rank.get(),
+                           seen.failure)
+              .first->second;
       if (verdict.code() != seen.failure.code() || verdict.rank() != seen.failure.rank()) {
         return accuse(fmt::format("verdicts on {} differ: {} ({}); {} ({})", seen.communicator,
                                   first->whereabouts(), verdict.message(), each.rank->whereabouts(),
@@ -296,14 +329,17 @@ bool JobJudge::may_be_told_else(const Seat& its, const Seen& seen) const {
   // Each rank of a smaller part hears it of itself.
   if (seen.failure.code() == ErrorCode::kPartitioned) return true;
   // Who hears both parts, as the network is back, has the word of the one or of the other.
-  if (partition_ != nullptr && !partition_->is_for_ever()) return true;
+  if (may_join()) return true;
   // What was said as the network went down may have reached some only.
-  if (partition_ != nullptr && std::chrono::abs(seen.when - parts_at()) <= kControlDelay)
+  if (has_partition([&](const Fault& each) {
+        return std::chrono::abs(seen.when - begins(each)) <= kControlDelay;
+      })) {
     return true;
+  }
   // Where the standbys of a part are elsewhere or have left, each goes by its own deadline.
-  const bool was_left_alone = partition_ != nullptr && seen.failure.code() == ErrorCode::kTimeout;
+  const bool was_left_alone = !partitions_.empty() && seen.failure.code() == ErrorCode::kTimeout;
   if (was_left_alone || !may_have_arbiter(rank, facts_.began)) return true;
-  if (seen.is_own_timeout()) return true;
+  if (seen.is_own_timeout() || is_own_timeout(its, seen)) return true;
   // Who has nobody left to ask says that it was the other end.
   const bool links_broke = has_fault([](const Fault& f) {
     return f.kind == Fault::Kind::kCut || f.kind == Fault::Kind::kIsolate;
@@ -315,10 +351,12 @@ bool JobJudge::may_be_told_else(const Seat& its, const Seen& seen) const {
 
 // The network goes down while they agree: some do not hear that all have made it.
 bool JobJudge::are_parted(const SimulatedRank::Shrunk& shrunk) const {
-  if (partition_ == nullptr || shrunk.when + kControlDelay < parts_at()) return false;
-  const auto inside = std::count_if(shrunk.members.begin(), shrunk.members.end(),
-                                    [&](Rank member) { return is_inside(*partition_, member); });
-  return inside > 0 && inside < std::ssize(shrunk.members);
+  return has_partition([&](const Fault& each) {
+    const auto inside = std::count_if(shrunk.members.begin(), shrunk.members.end(),
+                                      [&](Rank member) { return is_inside(each, member); });
+    return inside > 0 && inside < std::ssize(shrunk.members) &&
+           shrunk.when + kControlDelay >= begins(each);
+  });
 }
 
 // All survivors of a communicator go on in the same one, or in none.
@@ -400,10 +438,9 @@ void JobJudge::judge_refused() {
 }
 
 bool JobJudge::may_have_arbiter(Rank rank, TimePoint when) const {
-  if (partition_ == nullptr) return true;
+  if (partitions_.empty()) return true;
   const auto is_beside = [&](Rank holder) {
-    const bool is_there = seat(holder).gone_at >= when;
-    return is_there && is_inside(*partition_, holder) == is_inside(*partition_, rank);
+    return seat(holder).gone_at >= when && !are_apart_at_last(holder, rank);
   };
   const std::vector<Rank>& standbys = facts_.standbys;
   return is_beside(0) || std::any_of(standbys.begin(), standbys.end(), is_beside);
@@ -413,13 +450,12 @@ bool JobJudge::may_have_arbiter(Rank rank, TimePoint when) const {
 // why it may not. Where somebody dies as well it depends on who has heard of that; and where the
 // network is back in the end, on who is heard again in time, but some go on.
 void JobJudge::judge_partition() {
-  if (partition_ == nullptr || c_.faults.size() > 1 || !can_shrink(c_)) return;
+  if (partitions_.empty() || c_.faults.size() > 1 || !can_shrink(c_)) return;
   rendezvous::Parts parts;
   bool have_all_tried = true;
-  const bool zero_is_inside = is_inside(*partition_, 0);
   for (Rank rank = 0; rank < c_.ranks; ++rank) {
     const SimulatedRank& its = *seat(rank).rank;
-    (is_inside(*partition_, rank) == zero_is_inside ? parts.here : parts.elsewhere).insert(rank);
+    (are_apart_at_last(rank, 0) ? parts.elsewhere : parts.here).insert(rank);
     have_all_tried = have_all_tried && (its.is_refused() || !its.shrunk().empty());
   }
   if (!have_all_tried || parts.elsewhere.empty()) return;
@@ -427,7 +463,7 @@ void JobJudge::judge_partition() {
   const bool is_of_zero =
       rendezvous::may_go_on(parts) || !may_have_arbiter(*parts.elsewhere.begin(), facts_.began);
   const std::set<Rank>& right = is_of_zero ? parts.here : parts.elsewhere;
-  if (!partition_->is_for_ever()) {
+  if (may_join()) {
     const bool some_go_on = std::any_of(seats_.begin(), seats_.end(), [](const Seat& each) {
       return !each.rank->shrunk().empty();
     });
@@ -442,7 +478,7 @@ void JobJudge::judge_partition() {
       return accuse("the wrong part goes on: " + its.whereabouts());
     }
     // Who hears the other part is told why that goes on without it.
-    if (!is_right && !hears_other_part(its.rank()) && !was_late(each) &&
+    if (!is_right && !hears_other_part(its.rank(), kNever) && !was_late(each) &&
         its.refusal().code() != ErrorCode::kPartitioned) {
       return accuse("a part that may not go on is told something else: " + its.refusal().message() +
                     "; " + its.whereabouts());

@@ -24,7 +24,7 @@ bool says(const std::string& message, std::string_view what) {
 }  // namespace
 
 SightJudge::SightJudge(const JobFacts& facts)
-    : facts_(facts), partition_(lasting_partition(facts.c)) {
+    : facts_(facts), partitions_(lasting_partitions(facts.c)) {
   for (const Seat& each : facts.seats) {
     for (const SimulatedRank::Seen& seen : each.rank->failures()) {
       const auto [told, is_new] = told_at_.try_emplace(seen.failure.message(), seen.when);
@@ -100,8 +100,9 @@ bool SightJudge::may_be_true(const Word& word) const {
 }
 
 bool SightJudge::is_apart(Rank rank, const Word& word) const {
-  return partition_ != nullptr &&
-         is_inside(*partition_, rank) != is_inside(*partition_, word.listener);
+  return std::any_of(partitions_.begin(), partitions_.end(), [&](const Fault* each) {
+    return is_inside(*each, rank) != is_inside(*each, word.listener);
+  });
 }
 
 // It was there all the time, where the arbiter hears it.
@@ -115,9 +116,12 @@ bool SightJudge::could_see(Rank witness, const Word& word) const {
 
 // Whoever may hold the arbiter ran from when the rank was silent, so that an answer came in time;
 // and it is of the listener's part, or of none. Where losses go one way, ranks of either part may
-// hold one.
+// hold one; and where the network goes down again those that were asked may be lost.
 bool SightJudge::could_ask(const Word& word) const {
-  if (partition_ != nullptr && (!partition_->is_for_ever() || partition_->is_one_way)) return false;
+  const bool is_clear = std::all_of(partitions_.begin(), partitions_.end(), [](const Fault* each) {
+    return each->is_for_ever() && !each->is_one_way;
+  });
+  if (!is_clear || partitions_.size() > 1) return false;
   const TimePoint from = word.told_at - facts_.c.silence + kTold;
   const auto ran = [&](Rank holder) { return !seat(holder).was_stopped(from, word.told_at); };
   return ran(0) && std::all_of(facts_.standbys.begin(), facts_.standbys.end(), ran);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "tests/sim/job_judge.h"
 
@@ -38,7 +39,7 @@ class SightJudge {
   const Seat& seat(Rank rank) const { return facts_.seats[static_cast<std::size_t>(rank)]; }
 
   const JobFacts& facts_;
-  const Fault* const partition_;
+  const std::vector<const Fault*> partitions_;
   std::map<std::string, TimePoint> told_at_;  // each text, when somebody heard it first
 };
 

@@ -302,6 +302,21 @@ TEST(Simulation, GoesOnWithoutARankWhoseControlConnectionIsReset) {
   }
 }
 
+// It looks for a standby when the others still wait for the arbiter, which is stopped.
+TEST(Simulation, GoesOnWithARankThatLosesTheArbiterLongBeforeItsSilenceShows) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Case c = barriers_of_five();
+    c.ranks = 6;
+    c.seed = seed;
+    c.silence = std::chrono::seconds(30);
+    c.faults = {{.kind = Fault::Kind::kStop, .rank = 0},
+                {.kind = Fault::Kind::kReset, .rank = 5, .at = std::chrono::milliseconds(1)}};
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty()) << "seed " << seed;
+    EXPECT_EQ(outcome.ranks_shrunk, 5) << "seed " << seed;
+  }
+}
+
 // Those that hear the others and are not heard by them, or the other way round.
 TEST(Simulation, GoesOnInOnePartWhereTheNetworkLosesWhatIsSaidOneWay) {
   for (const auto& [first, last, part] : {std::tuple(0, 1, 3), {2, 4, 3}, {4, 4, 4}, {0, 3, 4}}) {
@@ -318,6 +333,26 @@ TEST(Simulation, GoesOnInOnePartWhereTheNetworkLosesWhatIsSaidOneWay) {
       EXPECT_EQ(outcome.ranks_shrunk, part) << describe(c);
     }
   }
+}
+
+// The last host is cut off, and the others agree to go on without it. While they do the network
+// goes down behind the arbiter's host, and is back where it was down before: of six ranks four hear
+// each other then, of which two have made the others' communicator.
+TEST(Simulation, GoesOnInOnePartWhereTheNetworkComesBackElsewhereWhileTheyAgree) {
+  int went_on = 0;
+  for (int step = 0; step < 400; ++step) {
+    Case c = barriers_of_five();
+    c.ranks = 6;
+    c.seed = static_cast<std::uint64_t>(step);
+    c.silence = std::chrono::seconds(3);
+    const Duration again = std::chrono::milliseconds(2900 + step);
+    c.faults = {{.kind = Fault::Kind::kPartition, .rank = 4, .peer = 5, .lasts = again},
+                {.kind = Fault::Kind::kPartition, .rank = 0, .peer = 1, .at = again}};
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty()) << describe(c);
+    went_on += outcome.ranks_shrunk > 0 ? 1 : 0;
+  }
+  EXPECT_GT(went_on, 200);
 }
 
 // Most survivors have asked to go on and do not hear the arbiter any more when the last one asks:
@@ -348,12 +383,17 @@ TEST(Simulation, GoesOnWithSurvivorsThatDoNotHearTheArbiterForAWhile) {
 // left; and, where what is said one way is lost (from 5022 on), a deaf rank that accuses one of the
 // arbiter's part; what is true of parts, of a rank that was missed and of a split, and was judged
 // wrong (from 7001405 on); a message that came in
-// the place of a cancelled one (150009513); and ranks to which nothing comes through, and which
-// counted for the part of the standby to which they came (93010247).
+// the place of a cancelled one (150009513); ranks to which nothing comes through, and which
+// counted for the part of the standby to which they came (93010247); ranks that heard that rank 0
+// had left, and not that its arbiter is silent (510558 and 81666); a rank that went on alone since
+// it took the reset of a connection to rank 0, which had left, for a farewell (900021263); and what
+// came through where the network was down (806779); and two parts that went on, since the network
+// was down elsewhere while they agreed (3003510).
 TEST(Simulation, JudgesSeedsThatOnceWentWrong) {
   for (const std::uint64_t seed :
-       {4008669, 4009452, 4015513, 4017683, 7008864, 7025540, 7029637, 7038467, 5022, 2851,
-        71009210, 7001405, 7001450, 7006878, 7012349, 150009513, 93010247}) {
+       {4008669,  4009452, 4015513,  4017683,   7008864, 7025540, 7029637, 7038467,
+        5022,     2851,    71009210, 7001405,   7001450, 7006878, 7012349, 150009513,
+        93010247, 510558,  81666,    900021263, 806779,  3003510}) {
     EXPECT_THAT(run(make_case(seed)).wrong, IsEmpty()) << "seed " << seed;
   }
 }

@@ -157,7 +157,9 @@ void Simulation::inject(const Fault& fault) {
     case Fault::Kind::kPartition:
       partition_.begin(fault);
       if (fault.is_for_ever()) {
-        fabric_.part([this](Rank a, Rank b) { return partition_.separates(a, b); });
+        fabric_.part([&](Rank a, Rank b) { return is_inside(fault, a) != is_inside(fault, b); });
+      } else if (partition_.comes_again()) {
+        fabric_.hold_up();
       }
       break;
     case Fault::Kind::kPause:

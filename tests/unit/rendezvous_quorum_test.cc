@@ -223,5 +223,109 @@ TEST_F(SurvivorsThatAreFew, AreRefusedOnceTheOthersAreNotHeard) {
   expect_refused();
 }
 
+// By whom the others are held up that have not made it either.
+TEST(SurvivorsOfAPartition, GoOnWithoutWhomDoesNotHearTheArbiterWhereAllAreLate) {
+  for (const bool is_deaf : {false, true}) {
+    Known known;
+    known.heard = {0, 1, 2, 3};
+    ShrinkAgreements agreements(4, 1, &known);
+    ask({0, 1, 2, 3}, &agreements);
+    EXPECT_THAT(words_of(&agreements), SizeIs(4));
+    if (is_deaf) known.heard.erase(3);
+    const auto words = words_of(&agreements, agreements.next_due() + seconds(60));
+    EXPECT_EQ(words.at(3).step, ShrinkStep::kRefused);
+    for (const Rank rank : {0, 1, 2}) {
+      EXPECT_EQ(words.at(rank).step, is_deaf ? ShrinkStep::kForm : ShrinkStep::kRefused) << rank;
+    }
+    EXPECT_EQ(agreements.take_decisions().front().failed_rank, is_deaf ? 3 : 0);
+  }
+}
+
+// Of six, which have lost their arbiter while they agreed, those of ranks 2 to 5 that are not named
+// here have asked the next one. Some had made what ranks 0 to 3 may use, by that arbiter's word.
+class SurvivorsOfTwoArbiters : public testing::Test {
+ protected:
+  static constexpr std::uint32_t kMade = 71;
+
+  void ask(Rank rank, const std::vector<Rank>& made) {
+    EXPECT_TRUE(agreements_.on_message(
+        rank,
+        {ShrinkStep::kAsk, 7, made.empty() ? 0 : kMade, seconds(1), {0, 1, 2, 3, 4, 5}, {}, made},
+        kLookedAt));
+  }
+  std::map<Rank, ShrinkMessage> words() {
+    std::map<Rank, ShrinkMessage> words = words_of(&agreements_, kLookedAt + seconds(1));
+    EXPECT_EQ(words.size(), 4u);
+    return words;
+  }
+
+  Known known_;
+  ShrinkAgreements agreements_{6, 1, &known_};
+};
+
+// Ranks 0 and 1 may, and would be no fewer.
+TEST_F(SurvivorsOfTwoArbiters, DoNotGoOnWhereTheOthersMayFromWhatTheyHaveMade) {
+  for (const Rank rank : {2, 3}) ask(rank, {0, 1, 2, 3});
+  for (const Rank rank : {4, 5}) ask(rank, {});
+  for (const auto& [rank, word] : words()) {
+    EXPECT_EQ(word.why.code(), ErrorCode::kPartitioned) << rank;
+    EXPECT_THAT(word.why.message(), HasSubstr("ranks 2 and 3, 2 of 4 that may live")) << rank;
+  }
+}
+
+// Then they use the same as the others, and go on from there.
+TEST_F(SurvivorsOfTwoArbiters, UseWhatTheOthersMayUseWhereTheyAreMostOfIt) {
+  for (const Rank rank : {2, 3}) ask(rank, {0, 2, 3});
+  for (const Rank rank : {4, 5}) ask(rank, {});
+  for (const auto& [rank, word] : words()) {
+    EXPECT_EQ(word.step, rank < 4 ? ShrinkStep::kDone : ShrinkStep::kRefused) << rank;
+    EXPECT_TRUE(rank >= 4 || word.id == kMade);
+    EXPECT_NE(word.why.code(), ErrorCode::kPartitioned) << rank;
+  }
+}
+
+TEST_F(SurvivorsOfTwoArbiters, FormAnewWhatOneOfThemHasNotMade) {
+  ask(2, {0, 1, 2, 3});
+  for (const Rank rank : {3, 4, 5}) ask(rank, {});
+  for (const auto& [rank, word] : words()) EXPECT_EQ(word.step, ShrinkStep::kForm) << rank;
+}
+
+TEST_F(SurvivorsOfTwoArbiters, FormAnewWhatNobodyUsesWhoLives) {
+  known_.ended = {0, 1};
+  for (const Rank rank : {2, 3}) ask(rank, {0, 1, 2, 3});
+  for (const Rank rank : {4, 5}) ask(rank, {});
+  for (const auto& [rank, word] : words()) EXPECT_EQ(word.step, ShrinkStep::kForm) << rank;
+}
+
+TEST_F(SurvivorsOfTwoArbiters, HaveMadeWhatTheyAreInAlone) {
+  const Status outcome = agreements_.on_message(
+      2, {ShrinkStep::kAsk, 7, kMade, seconds(1), {0, 1, 2, 3, 4, 5}, {}, {0, 1}}, kLookedAt);
+  EXPECT_EQ(outcome.code(), ErrorCode::kProtocol);
+}
+
+// Those that this arbiter has lost may be most of its attempt, with the next one.
+TEST_F(SurvivorsOfTwoArbiters, DoNotGoOnWithoutMostOfAnAttempt) {
+  for (const bool have_made : {false, true}) {
+    ShrinkAgreements agreements(6, 1, &known_);
+    const std::vector<Rank> all{0, 1, 2, 3, 4, 5};
+    known_.heard = {4, 5};
+    for (const Rank rank : {0, 1, 2, 3}) {
+      EXPECT_TRUE(
+          agreements.on_message(rank, {ShrinkStep::kAsk, 7, 0, seconds(1), all, {}}, kLookedAt));
+    }
+    const std::uint32_t id = words_of(&agreements, kLookedAt + seconds(1)).at(0).id;
+    for (const Rank rank : {1, 2, 3}) {
+      const ShrinkStep step = have_made ? ShrinkStep::kReady : ShrinkStep::kKnows;
+      EXPECT_TRUE(agreements.on_message(rank, {step, 7, id, {}, {}, {}}, kLookedAt));
+    }
+    for (const Rank rank : {1, 2, 3}) {
+      agreements.on_decision({ErrorCode::kRankFailed, rank, kEveryCommunicator, 0, "silent"});
+    }
+    known_.holders = {1, 2, 3};
+    const ShrinkMessage word = words_of(&agreements, kLookedAt + seconds(1)).at(0);
+    EXPECT_EQ(word.step, have_made ? ShrinkStep::kRefused : ShrinkStep::kForm);
+  }
+}
+
 }  // namespace
 }  // namespace unisono::rendezvous

@@ -146,6 +146,64 @@ TEST(ControlSession, DoesNotGoOnAloneWhereTheStandbyThatLeavesMayHaveGoneOn) {
   }
 }
 
+// Its rank has left, and it has served the others until then: a reset is no farewell.
+TEST(ControlSession, DoesNotTakeTheArbiterOfARankThatHasLeftForEndedWithItsConnection) {
+  for (const bool says_farewell : {false, true}) {
+    const std::vector<Member> members = members_apart(3);
+    RankLines lines;
+    ControlSession session(members, 2, "job", kSilence, lines, kMetAt);
+    const std::string departed = encode_rank(MessageType::kDeparted, 0);
+    session.on_message({MessageType::kDeparted, std::string_view(departed).substr(5)}, kMetAt);
+    if (says_farewell) session.on_message({MessageType::kFarewell, {}}, kMetAt);
+    if (!says_farewell) session.on_closed(kMetAt);
+    ASSERT_THAT(lines.dialled, ElementsAre(1));
+    session.on_dialled(DialOutcome::kLeft, kMetAt);
+    ASSERT_TRUE(session.is_lost());
+    EXPECT_EQ(session.is_last(), says_farewell);
+    EXPECT_EQ(session.partition().ok(), says_farewell);
+  }
+}
+
+// That it had left only those hear that still need it, and all that its arbiter is silent.
+TEST(ControlSession, HearsOfAFailureAfterTheWordThatTheRankHasLeft) {
+  const std::vector<Member> members = members_apart(3);
+  RankLines lines;
+  ControlSession session(members, 2, "job", kSilence, lines, kMetAt);
+  const std::string left = encode(
+      MessageType::kDecision,
+      {ErrorCode::kRankLeft, 0, kEveryCommunicator, 0, "rank 0 left while rank 2 needed it"});
+  for (int times = 0; times < 2; ++times) {
+    session.on_message({MessageType::kDecision, std::string_view(left).substr(5)}, kMetAt);
+  }
+  EXPECT_THAT(session.take_news().decisions, SizeIs(1));
+  session.on_closed(kMetAt);
+  session.on_dialled(DialOutcome::kSeated, kMetAt);
+  session.on_message({MessageType::kDecision, std::string_view(left).substr(5)}, kMetAt);
+  const std::vector<FailureDecision> heard = session.take_news().decisions;
+  ASSERT_THAT(heard, SizeIs(1));
+  EXPECT_EQ(heard[0].code, ErrorCode::kRankFailed);
+  EXPECT_EQ(heard[0].failed_rank, 0);
+}
+
+// Its connection broke at once, and the standby hears nothing more either, of which it is sure a
+// silence later.
+TEST(ControlSession, LooksForAStandbyForLongerThanThatOneTakesToMissTheArbiter) {
+  for (const milliseconds silence : {milliseconds(200), milliseconds(3000), milliseconds(30'000)}) {
+    for (const DialOutcome said : {DialOutcome::kRefused, DialOutcome::kUnknown}) {
+      const std::vector<Member> members = members_apart(6);
+      RankLines lines;
+      ControlSession session(members, 5, "job", silence, lines, kMetAt);
+      session.on_closed(kMetAt);
+      TimePoint now = kMetAt;
+      seek_for(&session, silence + grace::kOwnRank, &now, said);
+      EXPECT_TRUE(session.is_seeking()) << silence.count() << " ms";
+      seek_for(&session, silence + std::chrono::seconds(10), &now, said);
+      EXPECT_TRUE(session.is_lost()) << silence.count() << " ms";
+      EXPECT_EQ(session.partition().code(), ErrorCode::kPartitioned);
+    }
+  }
+}
+
 // They may have gone on without it before they left.
 TEST(ControlSession, DoesNotGoOnAloneOnceTheOthersHaveNamedIt) {
   for (const Rank named : {0, 2}) {
@@ -284,6 +342,20 @@ TEST(ControlSession, GivesEachStandbyItsShareOfTheTimeForAGoodbye) {
   EXPECT_FALSE(session.has_left());
   session.look_for_silence(kMetAt + kGoodbyeTime);
   EXPECT_TRUE(session.has_left());
+}
+
+// It is silent then, which makes nobody wake at once again and again.
+TEST(ControlSession, MissesTheArbiterOnceWhileItSaysGoodbye) {
+  const std::vector<Member> members = members_apart(6);
+  RankLines lines;
+  ControlSession session(members, 5, "job", milliseconds(200), lines, kMetAt);
+  session.leave();
+  session.say_goodbye_to_standbys(kMetAt + milliseconds(100));
+  const TimePoint now = kMetAt + milliseconds(201);
+  session.on_wake(now);
+  session.look_for_silence(now);
+  session.beat(now);
+  EXPECT_GT(session.next_due(), now);
 }
 
 TEST(ControlSession, SaysGoodbyeLastToAStandbyThatHasNotAnswered) {

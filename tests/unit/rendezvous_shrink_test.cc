@@ -28,8 +28,11 @@ class Survivors : public testing::Test {
  protected:
   Status ask(Rank rank, TimePoint now = kAsked, std::vector<Rank> members = {0, 1, 2, 3},
              milliseconds patience = kLongPatience, std::uint32_t made = 0) {
+    const std::vector<Rank> none, all{0, 1, 2};
     return agreements_.on_message(
-        rank, {ShrinkStep::kAsk, kFailed, made, patience, std::move(members), {}}, now);
+        rank,
+        {ShrinkStep::kAsk, kFailed, made, patience, std::move(members), {}, made == 0 ? none : all},
+        now);
   }
   Status say(Rank rank, ShrinkStep step, std::uint32_t id, const Status& why = Status()) {
     return agreements_.on_message(rank, {step, kFailed, id, {}, {}, why}, kAsked);
@@ -448,11 +451,14 @@ TEST(ShrinkMemory, RepeatsWhatAnotherArbiterHasToKnow) {
   memory.on_said({ShrinkStep::kAsk, 5, 0, {}, {0, 1}, {}});
   memory.on_said({ShrinkStep::kAsk, 6, 0, {}, {0, 1}, {}});
   memory.on_said({ShrinkStep::kAsk, 7, 0, {}, {0, 1}, {}});
+  for (const std::uint32_t communicator : {5, 6, 7}) {
+    memory.on_word({ShrinkStep::kForm, communicator, 10 * communicator, {}, {0, 1}, {}}, 0);
+  }
   memory.on_said({ShrinkStep::kReady, 5, 50, {}, {}, {}});
   memory.on_said({ShrinkStep::kReady, 6, 60, {}, {}, {}});
   memory.on_said({ShrinkStep::kReady, 7, 70, {}, {}, {}});
-  memory.on_word({ShrinkStep::kDone, 6, 60, {}, {}, {}});
-  memory.on_word({ShrinkStep::kForm, 7, 71, {}, {0, 1}, {}});
+  memory.on_word({ShrinkStep::kDone, 6, 60, {}, {}, {}}, 0);
+  memory.on_word({ShrinkStep::kForm, 7, 71, {}, {0, 1}, {}}, 0);
   memory.on_said({ShrinkStep::kLeaves, 8, 0, {}, {0, 1}, {}});
   const auto words = memory.to_repeat();
   ASSERT_THAT(words, SizeIs(4));
@@ -462,9 +468,10 @@ TEST(ShrinkMemory, RepeatsWhatAnotherArbiterHasToKnow) {
   EXPECT_EQ(words[1].step, ShrinkStep::kLeaves);
   EXPECT_EQ(words[2].step, ShrinkStep::kAsk);
   EXPECT_EQ(words[2].id, 50u);
+  EXPECT_THAT(words[2].made, ElementsAre(0, 1));
   EXPECT_EQ(words[3].communicator, 7u);
   EXPECT_EQ(words[3].id, 0u);
-  memory.on_word({ShrinkStep::kRefused, 5, 0, {}, {}, {ErrorCode::kTimeout, "late", 1}});
+  memory.on_word({ShrinkStep::kRefused, 5, 0, {}, {}, {ErrorCode::kTimeout, "late", 1}}, 0);
   EXPECT_THAT(memory.to_repeat(), SizeIs(3));
 }
 
@@ -486,7 +493,7 @@ TEST(ShrinkMemory, RefusesInTheNameOfTheArbiterThatLeftItsRankOut) {
 TEST(ShrinkMemory, SaysThatItsRankHasGoneOnWhereOthersWouldWithoutIt) {
   ShrinkMemory memory;
   memory.on_said({ShrinkStep::kAsk, 5, 0, {}, {0, 1}, {}});
-  memory.on_word({ShrinkStep::kDone, 5, 40, {}, {}, {}});
+  memory.on_word({ShrinkStep::kDone, 5, 40, {}, {}, {}}, 0);
   const auto answer =
       memory.answer_to({ShrinkStep::kLeftOut, 5, 50, {}, {}, {ErrorCode::kTimeout, "late", 1}}, 0);
   ASSERT_TRUE(answer);
