@@ -490,7 +490,7 @@ TEST(Grow, TellsAllRanksWhatIsWrong) {
 TEST(Rejoin, SaysThatNobodyLetItIn) {
   MapStore store;
   const Outcome outcome =
-      outcome_of([&] { rejoin(store, kGroup, 0, {.timeout = milliseconds(20)}); });
+      outcome_of([&] { rejoin(store, kGroup, 0, {.timeout = milliseconds(300)}); });
   EXPECT_EQ(outcome.code, ErrorCode::kTimeout);
   EXPECT_THAT(outcome.message, HasSubstr("nobody let this newcomer in"));
   // Nobody asks for it afterwards.
