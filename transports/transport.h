@@ -91,7 +91,8 @@ class Endpoint {
   /// The operation behind a kPending token failed: afterwards its payload is not referenced and
   /// sent(token) will not come. A frame that has begun is completed from a copy of the rest, so
   /// that the channel survives for others. So is one of kind kEager that has not begun, since a
-  /// later message with its tag must not come in its place; any other is dropped.
+  /// later message with its tag must not come in its place; any other is dropped. Where there is no
+  /// memory for a copy, the link is broken off instead: the payload is not referenced in any case.
   virtual void cancel(std::uint64_t token) = 0;
   /// Frames that are being received into [begin, begin + bytes) are discarded from now on: the
   /// memory goes back to the user.

@@ -200,11 +200,11 @@ void Messenger::forget(Peer& peer, std::uint32_t communicator) {
 
 void Messenger::cancel(const MessageOwner& owner) {
   for (Peer* peer : active_) {
-    unsent_ -= peer->drop_sends(owner, &free_outgoing_);
     peer->drop_receives(owner, &free_posted_);
     peer->unclaim_arrivals(owner, &free_posted_);
   }
   for (auto& [communicator, known] : calls_) known->drop_tagged(owner, &free_posted_);
+  for (Peer* peer : active_) unsent_ -= peer->drop_sends(owner, &free_outgoing_);
 }
 
 // How many of the list were the owner's.

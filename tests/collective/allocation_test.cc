@@ -1,5 +1,5 @@
 // No collective allocates after its first calls of a shape, and what is lent stays so where memory
-// is used up. Every allocation of this program goes through the counter below.
+// is used up.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,43 +12,10 @@
 #include <thread>
 #include <utility>
 
-#include "base/sanitizers.h"
 #include "tests/collective/collective_case.h"
 #include "tests/support/rank_job.h"
+#include "tests/support/refused_allocation.h"
 #include "tests/support/watchdog.h"
-
-namespace {
-thread_local std::uint64_t allocations = 0;
-thread_local std::uint64_t refused_allocation = 0;  // the one of that number fails
-std::atomic<bool> was_refused = false;              // on any thread
-}  // namespace
-
-#if !UNISONO_ADDRESS_SANITIZER && !UNISONO_THREAD_SANITIZER
-extern "C" {
-void* __libc_malloc(std::size_t bytes);
-void* __libc_calloc(std::size_t count, std::size_t bytes);
-void* __libc_realloc(void* old, std::size_t bytes);
-void* __libc_memalign(std::size_t alignment, std::size_t bytes);
-
-void* malloc(std::size_t bytes) {
-  if (++allocations != refused_allocation) return __libc_malloc(bytes);
-  was_refused = true;
-  return nullptr;
-}
-void* calloc(std::size_t count, std::size_t bytes) {
-  ++allocations;
-  return __libc_calloc(count, bytes);
-}
-void* realloc(void* old, std::size_t bytes) {
-  ++allocations;
-  return __libc_realloc(old, bytes);
-}
-void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
-  ++allocations;
-  return __libc_memalign(alignment, bytes);
-}
-}
-#endif
 
 namespace unisono::test {
 namespace {

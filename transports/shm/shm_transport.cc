@@ -80,7 +80,7 @@ PostResult ShmTransport::Link::post_send(const FrameHeader& header,
 void ShmTransport::Link::cancel(std::uint64_t token) {
   if (!pending_ || pending_token_ != token) return;
   pending_ = false;
-  sender_->detach();
+  if (!sender_->detach()) failed_ = true;  // why is said where memory may be taken
 }
 
 void ShmTransport::Link::abandon(const std::byte* begin, std::size_t bytes) {
@@ -90,7 +90,7 @@ void ShmTransport::Link::abandon(const std::byte* begin, std::size_t bytes) {
 bool ShmTransport::Link::poll(FrameSink& sink) {
   if (closed_) return false;
   if (failed_) {
-    shut(failure_, sink);
+    shut(failure_.ok() ? no_copy() : failure_, sink);
     return true;
   }
   bool moved = sending() && poll_send(sink);
@@ -179,6 +179,13 @@ Status ShmTransport::Link::nonsense() const {
                     " wrote an impossible word to the shared-memory ring from rank " +
                     std::to_string(self_) + ", which no correct peer writes",
                 peer_);
+}
+
+Status ShmTransport::Link::no_copy() const {
+  return Status(ErrorCode::kOutOfResources,
+                "rank " + std::to_string(self_) + " has no memory left to end a frame to rank " +
+                    std::to_string(peer_) + " whose call has failed",
+                self_);
 }
 
 void ShmTransport::Link::activate() {

@@ -154,7 +154,7 @@ void PeerLink::check_end(FrameSink& sink) {
     const bool finished = stream->finished() && !stream->said_goodbye();
     if (finished || (stream->send_failed() && !failed->finished())) failed = stream.get();
   }
-  end(failed->failure(peer_), sink);
+  end(failed->failure(self_, peer_), sink);
 }
 
 // What has arrived is handed over before the link is reported gone. The peer may be alive and
