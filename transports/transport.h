@@ -45,7 +45,8 @@ class FrameSink {
   /// The payload posted with `token` is no longer referenced.
   virtual void sent(Rank peer, std::uint64_t token) = 0;
   /// The link is gone, after all data that had arrived was handed over. `cause` is ok when the
-  /// peer said goodbye. Called once per peer; every pending token of it is reported sent() first.
+  /// peer said goodbye, and names this rank where the end is its own fault alone, as for lack of
+  /// memory. Called once per peer; every pending token of it is reported sent() first.
   virtual void closed(Rank peer, const Status& cause) = 0;
 };
 

@@ -145,6 +145,10 @@ void JobNews::forget_shrink_words(std::uint32_t communicator) {
 void JobNews::tell_events() {
   if (events_.empty()) return;
   for (const Event& event : std::exchange(events_, {})) {
+    if (event.communicator == kEveryCommunicator && event.peer == arbiter_.world().rank) {
+      tell_own_failure(event);
+      continue;
+    }
     if (event.communicator == kEveryCommunicator) {
       // Whose fault it was is the arbiter's to say: the peer may be another failure's victim.
       arbiter_.report_broken_link(event.peer, Status(event.code, event.message, event.peer));
@@ -163,6 +167,13 @@ void JobNews::tell_events() {
           JobCommunicator::Tell::kEveryone);
     }
   }
+}
+
+// Nobody else sees whose it is. Its own calls do not wait for the arbiter's word.
+void JobNews::tell_own_failure(const Event& event) {
+  const FailureDecision failure{event.code, event.peer, kEveryCommunicator, 0, event.message};
+  arbiter_.report_failure(failure);
+  hear(failure);
 }
 
 void JobNews::tend() {
@@ -206,7 +217,9 @@ void JobNews::link_closed(Rank peer, const Status& cause) {
     peer_left_[static_cast<std::size_t>(peer)] = true;
     return;
   }
-  events_.push_back({kEveryCommunicator, cause.code(), peer, cause.message()});
+  const Rank self = arbiter_.world().rank;
+  events_.push_back(
+      {kEveryCommunicator, cause.code(), cause.rank() == self ? self : peer, cause.message()});
 }
 
 void JobNews::left(std::uint32_t communicator, Rank peer) {

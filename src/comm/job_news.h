@@ -75,6 +75,7 @@ class JobNews : public EngineHost {
 
   JobCommunicator* find(std::uint32_t communicator) const;
   void answer_questions();
+  void tell_own_failure(const Event& event);
 
   ArbiterClient& arbiter_;
   std::vector<JobCommunicator*> communicators_;

@@ -1,7 +1,11 @@
-// A rank that lacks memory for a link: the link ends, and the cause names this rank,
+// A rank that lacks memory or descriptors for a link: the link ends, and the cause names this rank,
 // not its peer.
 #include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <string>
 #include <vector>
 
@@ -9,6 +13,22 @@
 #include "tests/support/watchdog.h"
 #include "tests/unit/stream_fixture.h"
 #include "transports/shm/shm_transport.h"
+
+namespace {
+
+bool refuses_watches = false;
+
+}  // namespace
+
+/// In place of libc's. Asio's watches, which have pointers for data, are not refused.
+extern "C" int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
+  constexpr std::uint64_t kPointers = std::uint64_t{1} << 40;
+  if (refuses_watches && operation == EPOLL_CTL_ADD && event->data.u64 < kPointers) {
+    errno = ENOSPC;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_epoll_ctl, epoll, operation, fd, event));
+}
 
 namespace unisono::test {
 namespace {
@@ -29,18 +49,42 @@ struct ShmPair {
   static constexpr std::size_t kRingBytes = 64 * 1024;
 
   alignas(64) std::byte memory[2][kRingBytes] = {};
+  bool has_memory = true;
   RecordingSink sinks[2];
   std::unique_ptr<Transport> ranks[2];
 
   ShmPair() {
     for (const Rank rank : {0, 1}) {
-      ranks[rank] = *shm::ShmTransport::make(rank, {1 - rank},
-                                             [this](Rank from, Rank) -> Result<shm::RingMemory> {
-                                               return shm::RingMemory{memory[from], kRingBytes};
-                                             });
+      ranks[rank] = *shm::ShmTransport::make(
+          rank, {1 - rank}, [this, rank](Rank from, Rank) -> Result<shm::RingMemory> {
+            if (from == rank && !has_memory) return Status(ErrorCode::kOutOfResources, "no memory");
+            return shm::RingMemory{memory[from], kRingBytes};
+          });
     }
   }
 };
+
+TEST(Shortage, OfMemoryForARingIsThisRanksFailure) {
+  ShmPair pair;
+  pair.has_memory = false;
+  EXPECT_EQ(pair.ranks[0]->endpoint(1).post_send(frame_of(0, 0), {}, 0), PostResult::kDone);
+  EXPECT_TRUE(pair.ranks[0]->poll(pair.sinks[0]));
+  expect_own(pair.sinks[0], 0, 1);
+}
+
+TEST(Shortage, OfWatchesIsThisRanksFailure) {
+  for (const Family family : {Family::kTcp, Family::kUnix}) {
+    Job job(2, family);
+    refuses_watches = true;
+    job.post(0, 1, frame_of(0, 0), {}, 0);
+    EXPECT_TRUE(job.until([&] {
+      return !job.sinks[0]->closed_causes.empty() && !job.sinks[1]->closed_causes.empty();
+    }));
+    refuses_watches = false;
+    expect_own(*job.sinks[0], 0, 1);
+    expect_own(*job.sinks[1], 1, 0);
+  }
+}
 
 /// Posts frames until the payload of one is lent, which is its token then, and gives up that one
 /// without memory to copy it. What it was is written over.

@@ -183,6 +183,21 @@ TEST_F(JobNewsTest, LeavesABrokenLinkToTheArbiter) {
   EXPECT_FALSE(news_.is_gone(9));
 }
 
+// No link tells whose it is, so nobody else is suspected.
+TEST_F(JobNewsTest, TellsItsOwnFailureAtOnce) {
+  Told world(kWorldId, {0, 9});
+  news_.add(world);
+  news_.add(large_);
+  news_.link_closed(9, Status(ErrorCode::kOutOfResources, "no memory", 0));
+  news_.tend();
+  EXPECT_THAT(world.told, ElementsAre("failed by 0: no memory"));
+  EXPECT_THAT(large_.told, IsEmpty()) << "this rank is no member";
+  EXPECT_FALSE(news_.is_gone(9));
+  Told later(3, {0, 2});
+  news_.add(later);
+  EXPECT_EQ(later.told.size(), 1U);
+}
+
 TEST_F(JobNewsTest, AnswersQuestionsOnceTheCommunicatorIsMade) {
   news_.ask(2);
   news_.tend();

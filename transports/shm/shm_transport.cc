@@ -181,6 +181,13 @@ Status ShmTransport::Link::nonsense() const {
                 peer_);
 }
 
+Status ShmTransport::Link::no_ring(const Status& why) const {
+  return Status(why.code(),
+                "rank " + std::to_string(self_) + " has no shared-memory ring to rank " +
+                    std::to_string(peer_) + ": " + why.message(),
+                self_);
+}
+
 Status ShmTransport::Link::no_copy() const {
   return Status(ErrorCode::kOutOfResources,
                 "rank " + std::to_string(self_) + " has no memory left to end a frame to rank " +
@@ -191,9 +198,9 @@ Status ShmTransport::Link::no_copy() const {
 void ShmTransport::Link::activate() {
   if (sender_ || closed_ || failed_) return;
   const Result<RingMemory> memory = (*open_ring_)(self_, peer_);
-  if (!memory) return fail(memory.status());
+  if (!memory) return fail(no_ring(memory.error()));
   const Result<RingGeometry> geometry = RingGeometry::of(*memory);
-  if (!geometry) return fail(geometry.status());
+  if (!geometry) return fail(no_ring(geometry.error()));
   UNISONO_ASSERT(geometry->buffer_count == buffers_->count(), "both rings have the same size");
   buffers_->add_own(geometry->buffers, geometry->piece_bytes);
   sender_.emplace(*geometry, buffers_.get());

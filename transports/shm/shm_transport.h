@@ -81,6 +81,7 @@ class ShmTransport final : public Transport {
     void shut(const Status& cause, FrameSink& sink);
     Status reader_gone(RingLeft how) const;
     Status nonsense() const;
+    Status no_ring(const Status& why) const;
     Status no_copy() const;
 
     const Rank self_;

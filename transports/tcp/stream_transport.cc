@@ -184,11 +184,14 @@ void StreamTransport::connected(Connection connection) {
   event.events = EPOLLIN;
   event.data.u64 = static_cast<std::uint64_t>(connection.peer) << 16 | connection.stream;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection.fd.get(), &event) != 0) {
+    const bool is_scarce = errno == ENOSPC || errno == ENOMEM;
     failures_.push_back(
-        {connection.peer, Status(ErrorCode::kSystem,
-                                 fmt::format("the connection to rank {} cannot be watched: {}",
-                                             connection.peer, std::strerror(errno)),
-                                 connection.peer)});
+        {connection.peer,
+         Status(is_scarce ? ErrorCode::kOutOfResources : ErrorCode::kSystem,
+                fmt::format("rank {} cannot watch its connection to rank {}: {} (at most "
+                            "fs.epoll.max_user_watches for each user)",
+                            options_.rank, connection.peer, errno_text(errno)),
+                options_.rank)});
     return;
   }
   const bool first = connection.stream == 0;
