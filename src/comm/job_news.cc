@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <utility>
 
 #include "base/communicator_id.h"
@@ -143,6 +144,12 @@ void JobNews::forget_shrink_words(std::uint32_t communicator) {
 }
 
 void JobNews::tell_events() {
+  if (has_no_memory_) {
+    const Rank self = arbiter_.world().rank;
+    tell_own_failure({kEveryCommunicator, ErrorCode::kOutOfResources, self,
+                      "rank " + std::to_string(self) + " has no memory left"});
+    has_no_memory_ = false;  // not before: telling needs memory
+  }
   if (events_.empty()) return;
   for (const Event& event : std::exchange(events_, {})) {
     if (event.communicator == kEveryCommunicator && event.peer == arbiter_.world().rank) {
@@ -224,6 +231,17 @@ void JobNews::link_closed(Rank peer, const Status& cause) {
 
 void JobNews::left(std::uint32_t communicator, Rank peer) {
   events_.push_back({communicator, ErrorCode::kRankLeft, peer, ""});
+}
+
+void JobNews::no_memory(std::uint32_t communicator) {
+  has_no_memory_ = has_no_memory_ || communicator == kEveryCommunicator;
+  if (has_no_memory_) return;
+  try {
+    events_.push_back({communicator, ErrorCode::kOutOfResources, arbiter_.world().rank,
+                       "has no memory left for what the others send"});
+  } catch (const std::bad_alloc&) {
+    has_no_memory_ = true;
+  }
 }
 
 void JobNews::stranger(std::uint32_t communicator, Rank peer) {

@@ -64,6 +64,7 @@ class JobNews : public EngineHost {
   void link_closed(Rank peer, const Status& cause) override;
   void left(std::uint32_t communicator, Rank peer) override;
   void stranger(std::uint32_t communicator, Rank peer) override;
+  void no_memory(std::uint32_t communicator) override;
 
  private:
   struct Event {
@@ -80,6 +81,7 @@ class JobNews : public EngineHost {
   ArbiterClient& arbiter_;
   std::vector<JobCommunicator*> communicators_;
   std::vector<Event> events_;
+  bool has_no_memory_ = false;           // to be told: it fails as a whole
   std::vector<bool> peer_left_;          // by world rank
   std::vector<FailureDecision> deaths_;  // for communicators made after them
   // Of communicators that do not exist here, or not yet.

@@ -132,6 +132,8 @@ class Engine {
   template <typename IsDone>
   bool wait_until(const IsDone& is_done, TimePoint until);
   bool try_end(Task& task);
+  bool advance(Task& task);
+  bool beat_unwaited();
   void finish(Task& task);
   void enlist(Task& task);
   void delist(Task& task);

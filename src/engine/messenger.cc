@@ -2,8 +2,10 @@
 #include "engine/messenger.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
+#include "base/communicator_id.h"
 #include "engine/messenger_state.h"
 
 namespace unisono {
@@ -50,6 +52,7 @@ Messenger::Peer& Messenger::use(Rank rank) {
     peer->transport = transport;
     peer->endpoint = &transport->endpoint(rank);
     peer->traits = transport->traits_to(rank);
+    peer->closed = is_deaf_;
     active_.push_back(peer.get());
   }
   return *peer;
@@ -162,7 +165,11 @@ void Messenger::open(std::uint32_t communicator, std::span<const Rank> members) 
       events_.stranger(communicator, peer->rank);
       continue;
     }
-    if (channel->broken) events_.violation(communicator, peer->rank, std::move(channel->violation));
+    if (channel->lost_frames) {
+      events_.no_memory(communicator);
+    } else if (channel->broken) {
+      events_.violation(communicator, peer->rank, std::move(channel->violation));
+    }
     if (channel->left) events_.left(communicator, peer->rank);
   }
 }
@@ -282,8 +289,12 @@ void Messenger::give_up(Rank dead) {
 }
 
 void Messenger::closed(Rank rank, const Status& cause) {
-  use(rank).closed = true;
-  events_.link_closed(rank, cause);
+  try {
+    use(rank).closed = true;
+    events_.link_closed(rank, cause);
+  } catch (const std::bad_alloc&) {
+    events_.no_memory(kEveryCommunicator);
+  }
 }
 
 }  // namespace unisono

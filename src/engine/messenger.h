@@ -67,6 +67,9 @@ class MessengerEvents {
   /// `peer` has spoken in this communicator and is no member of it. Nothing of it is heard there;
   /// told once.
   virtual void stranger(std::uint32_t communicator, Rank peer) = 0;
+  /// This rank had no memory for what came in this communicator (kEveryCommunicator: in any), and
+  /// it is lost. Does not throw.
+  virtual void no_memory(std::uint32_t communicator) = 0;
 };
 
 /// What a tagged receive got; written before message_done.
@@ -155,6 +158,10 @@ class Messenger final : public FrameSink {
   void remember_closed(std::uint32_t communicator);
   void forget(Peer& peer, std::uint32_t communicator);
   void violate(Peer& peer, Channel& channel, std::string what);
+  Placement place_frame(Peer& peer, const FrameHeader& header);
+  void take_frame(Peer& peer, const FrameHeader& header);
+  void lose(Rank peer, const FrameHeader& header);
+  void lose_known(Peer& peer, const FrameHeader& header);
 
   // Sending (messenger_send.cc)
   Outgoing* acquire_outgoing(Peer& peer);
@@ -228,6 +235,7 @@ class Messenger final : public FrameSink {
   std::vector<Outgoing*> free_outgoing_;
   std::vector<Posted*> free_posted_;
   std::size_t unsent_ = 0;
+  bool is_deaf_ = false;  // frames were lost, and nobody knows of which communicators
 };
 
 }  // namespace unisono

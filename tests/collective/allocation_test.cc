@@ -237,6 +237,37 @@ TEST_P(Allocation, ThatFailsLendsNoBufferOfACallThatThrew) {
   });
 }
 
+// Of a message that came before anybody waits for it, in a call of another communicator.
+TEST_P(Allocation, ThatFailsForAMessageFailsItsCommunicatorAlone) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    constexpr std::size_t kBytes = 30'000;
+    Communicator other = comm.duplicate();
+    std::vector<char> message(kBytes), word(1);
+    const Rank peer = 1 - comm.rank();
+    comm.barrier();
+    if (comm.rank() == 0) {
+      other.send(message, peer);
+      comm.send(word, peer);
+    } else {
+      was_refused = false;
+      refused_bytes = kBytes;
+      comm.receive(word, peer);
+      refused_bytes = 0;
+      EXPECT_TRUE(was_refused);
+    }
+    try {
+      if (comm.rank() == 1) other.receive(message, peer);
+      other.barrier();
+      ADD_FAILURE() << "rank " << comm.rank() << " has missed nothing";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kOutOfResources) << error.what();
+      EXPECT_EQ(error.rank(), 1) << error.what();
+    }
+    comm.barrier();
+  });
+}
+
 // What a split has reserved of shared memory goes back where memory is used up before it has told
 // the others.
 TEST(AllocationOfASplit, ThatFailsLosesNoSharedMemory) {

@@ -198,6 +198,21 @@ TEST_F(JobNewsTest, TellsItsOwnFailureAtOnce) {
   EXPECT_EQ(later.told.size(), 1U);
 }
 
+TEST_F(JobNewsTest, TellsWhereThisRankHadNoMemory) {
+  Told world(kWorldId, {0, 9}), other(3, {2, 0});
+  news_.add(world);
+  news_.add(other);
+  news_.no_memory(3);
+  news_.tell_events();
+  EXPECT_THAT(world.told, IsEmpty());
+  EXPECT_THAT(other.told, ElementsAre("failed by 1: rank 1 has no memory left for what the others "
+                                      "send, to tell everyone"));
+  news_.no_memory(kEveryCommunicator);
+  news_.tell_events();
+  news_.tell_events();
+  EXPECT_THAT(world.told, ElementsAre("failed by 0: rank 0 has no memory left"));
+}
+
 TEST_F(JobNewsTest, AnswersQuestionsOnceTheCommunicatorIsMade) {
   news_.ask(2);
   news_.tend();
