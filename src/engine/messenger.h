@@ -205,7 +205,7 @@ class Messenger final : public FrameSink {
   void on_ask(Peer& peer, Channel& channel, const FrameHeader& header);
   void on_offer(Peer& peer, const FrameHeader& header);
   void on_probe(Peer& peer, const FrameHeader& header);
-  void on_left(Peer& peer, Channel& channel);
+  void on_left(Peer& peer, Channel& channel, const FrameHeader& header);
   void drop_closed(Peer& peer, const FrameHeader& header);
   bool check_record(Rank peer, const MessageKey& key, const CallRecord& theirs);
   bool fits(Peer& peer, const Posted& posted, const FrameHeader& header);

@@ -434,7 +434,7 @@ void Messenger::take_frame(Peer& peer, const FrameHeader& header) {
     case FrameKind::kOffer:
       return on_offer(peer, header);
     case FrameKind::kLeft:
-      return on_left(peer, *channel);
+      return on_left(peer, *channel, header);
     case FrameKind::kTransport:
       break;
   }
@@ -487,7 +487,9 @@ void Messenger::drop_closed(Peer& peer, const FrameHeader& header) {
   post_control(peer, FrameKind::kLeft, {header.communicator, FrameClass::kCollective, 0, 0}, {}, 0);
 }
 
-void Messenger::on_left(Peer& peer, Channel& channel) {
+// What it sent before may still be on its way on a stream where it has not said so yet.
+void Messenger::on_left(Peer& peer, Channel& channel, const FrameHeader& header) {
+  if (++channel.said_left < header.index) return;
   if (std::exchange(channel.left, true) || channel.calls->early >= 0) return;
   events_.left(channel.communicator, peer.rank);
 }

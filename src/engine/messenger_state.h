@@ -153,6 +153,8 @@ struct Messenger::Channel {
   bool lost_frames = false;    // there was no memory for them; broken as well
   std::string violation;       // to be told when this rank gets to know the communicator
 
+  std::uint32_t said_left = 0;  // how often the peer has said that it has left
+
   bool is_heard() const { return admitted && !broken; }
 };
 

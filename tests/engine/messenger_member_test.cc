@@ -67,6 +67,17 @@ TEST(Stranger, GetsNoGoodbye) {
   EXPECT_THAT(fixture.to(kMember).of(FrameKind::kLeft), SizeIs(1));
 }
 
+// Each stream says it behind the data that it has.
+TEST(Member, HasLeftOnceAllStreamsHaveSaidIt) {
+  Fixture fixture;
+  FrameHeader left = header_of(FrameKind::kLeft, key_of(0), 0);
+  left.index = 3;
+  for (int i = 0; i < 2; ++i) fixture.frame(kMember, left);
+  EXPECT_THAT(fixture.events.left_by, IsEmpty());
+  for (int i = 0; i < 2; ++i) fixture.frame(kMember, left);
+  EXPECT_THAT(fixture.events.left_by, ElementsAre("7 1"));
+}
+
 TEST(UnknownCommunicator, MembersWaitUntilItIsKnown) {
   Fixture fixture(false);
   EXPECT_EQ(fixture.frame(kMember, eager(0, 100), filled(100, 1)), Kind::kInto);

@@ -43,6 +43,7 @@ class Stream {
   void cancel(std::uint64_t token);
   void abandon(const std::byte* begin, std::size_t bytes) { reader_.abandon(begin, bytes); }
   bool has_queued() const { return !writer_.empty(); }
+  bool is_full() const { return writer_.full(); }
   /// If nothing waits here takes frames until there are kFramePayloadMax bytes.
   void take_from(FrameWriter* waiting);
   /// Has the kernel take no more than it can soon send, so that what is left can go by another
