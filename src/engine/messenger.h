@@ -156,6 +156,8 @@ class Messenger final : public FrameSink {
   Calls* calls_heard_of(Peer& peer, std::uint32_t communicator);
   Calls* known_calls(std::uint32_t communicator);
   void remember_closed(std::uint32_t communicator);
+  bool is_closed(std::uint32_t communicator) const;
+  std::size_t giver_index(std::uint32_t communicator) const;
   void forget(Peer& peer, std::uint32_t communicator);
   void violate(Peer& peer, Channel& channel, std::string what);
   Placement place_frame(Peer& peer, const FrameHeader& header);
@@ -230,6 +232,7 @@ class Messenger final : public FrameSink {
   Calls* last_calls_ = nullptr;
   std::unordered_map<std::uint32_t, std::vector<bool>> closed_;  // and which ranks know that
   std::deque<std::uint32_t> closed_in_order_;
+  std::vector<std::uint32_t> forgotten_below_;  // by giver of the id
   std::vector<std::unique_ptr<Outgoing>> outgoing_pool_;
   std::vector<std::unique_ptr<Posted>> posted_pool_;
   std::vector<Outgoing*> free_outgoing_;

@@ -478,12 +478,14 @@ void Messenger::data_received(Peer& peer, const FrameHeader& header) {
   if (posted->remaining == 0) complete(peer, posted);
 }
 
-// A peer that speaks in a communicator closed here is told so, once.
+// A peer that speaks in a communicator closed here is told so, once as long as that is known.
 void Messenger::drop_closed(Peer& peer, const FrameHeader& header) {
   if (header.kind == FrameKind::kLeft || header.kind == FrameKind::kCredit) return;
-  std::vector<bool>& told = closed_[header.communicator];
-  if (told[static_cast<std::size_t>(peer.rank)]) return;
-  told[static_cast<std::size_t>(peer.rank)] = true;
+  if (const auto known = closed_.find(header.communicator); known != closed_.end()) {
+    std::vector<bool>& told = known->second;
+    if (told[static_cast<std::size_t>(peer.rank)]) return;
+    told[static_cast<std::size_t>(peer.rank)] = true;
+  }
   post_control(peer, FrameKind::kLeft, {header.communicator, FrameClass::kCollective, 0, 0}, {}, 0);
 }
 
