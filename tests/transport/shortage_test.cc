@@ -2,6 +2,7 @@
 // not its peer.
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,8 +18,25 @@
 namespace {
 
 bool refuses_watches = false;
+bool refuses_sockets = false;
+bool refuses_accepting = false;
+
+int refused_descriptor() {
+  errno = EMFILE;
+  return -1;
+}
 
 }  // namespace
+
+/// In place of libc's.
+extern "C" int socket(int domain, int type, int protocol) noexcept {
+  if (refuses_sockets) return refused_descriptor();
+  return static_cast<int>(syscall(SYS_socket, domain, type, protocol));
+}
+extern "C" int accept4(int fd, sockaddr* from, socklen_t* bytes, int flags) {
+  if (refuses_accepting) return refused_descriptor();
+  return static_cast<int>(syscall(SYS_accept4, fd, from, bytes, flags));
+}
 
 /// In place of libc's. Asio's watches, which have pointers for data, are not refused.
 extern "C" int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
@@ -84,6 +102,28 @@ TEST(Shortage, OfWatchesIsThisRanksFailure) {
     expect_own(*job.sinks[0], 0, 1);
     expect_own(*job.sinks[1], 1, 0);
   }
+}
+
+TEST(Shortage, OfDescriptorsToDialIsThisRanksFailure) {
+  for (const Family family : {Family::kTcp, Family::kUnix}) {
+    Job job(2, family);
+    refuses_sockets = true;
+    job.post(0, 1, frame_of(0, 0), {}, 0);
+    EXPECT_TRUE(job.until([&] { return !job.sinks[0]->closed_causes.empty(); }));
+    refuses_sockets = false;
+    expect_own(*job.sinks[0], 0, 1);
+  }
+}
+
+// Who has a link to every peer is not harmed by a stranger that waits.
+TEST(Shortage, OfDescriptorsToAcceptIsThisRanksFailureWhereAPeerMayWait) {
+  const LogRecorder quiet;
+  Job job(2);
+  refuses_accepting = true;
+  job.post(0, 1, frame_of(0, 0), {}, 0);
+  EXPECT_TRUE(job.until([&] { return !job.sinks[1]->closed_causes.empty(); }));
+  refuses_accepting = false;
+  expect_own(*job.sinks[1], 1, 0);
 }
 
 /// Posts frames until the payload of one is lent, which is its token then, and gives up that one

@@ -65,6 +65,7 @@ class StreamTransport final : public Transport, private ConnectorEvents {
   Admission admit(Rank peer, std::uint16_t stream) override;
   void connected(Connection connection) override;
   void dial_failed(Rank peer, std::uint16_t stream, const Status& cause) override;
+  void accept_failed(const Status& cause) override;
 
   PeerLink& link(Rank peer);
   void dial(PeerLink& link);
@@ -208,6 +209,15 @@ void StreamTransport::dial_failed(Rank peer, std::uint16_t stream, const Status&
   } else if (link(peer).stream(0).finished()) {
     // The peer has gone, and what it sent on the stream that did not come about is lost.
     failures_.push_back({peer, Status(ErrorCode::kRankFailed, cause.message(), peer)});
+  }
+}
+
+// Whoever waits may be any peer without a link, and a stranger where there is none.
+void StreamTransport::accept_failed(const Status& cause) {
+  for (Rank peer = 0; peer < options_.size; ++peer) {
+    if (peer == options_.rank || link(peer).state() >= LinkState::kStanding) continue;
+    failures_.push_back({peer, cause});
+    return;
   }
 }
 
