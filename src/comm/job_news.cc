@@ -97,6 +97,7 @@ void JobNews::hear(const FailureDecision& decision) {
   }
   if (decision.communicator == kEveryCommunicator) {
     deaths_.push_back(decision);
+    if (decision.failed_rank >= 0) newly_dead_.push_back(decision.failed_rank);
   } else if (find(decision.communicator) == nullptr) {
     keep_latest(decision, kDecisionsKept, &unknown_decisions_);
   }

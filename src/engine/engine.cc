@@ -243,6 +243,7 @@ void Engine::tend(TimePoint now) {
   if (now < next_tend_) return;
   next_tend_ = now + kTendEvery;
   host_.tend();
+  for (const Rank dead : host_.take_dead()) messenger_.give_up(dead);
 }
 
 void Engine::wake_progress_thread() {

@@ -38,7 +38,9 @@ class SlowTransport final : public Transport {
   }
   bool has_unsent() const override { return polls_left > 0; }
   void close(TimePoint, FrameSink&) override {}
+  void give_up(Rank peer, FrameSink&) override { given_up.push_back(peer); }
 
+  std::vector<Rank> given_up;
   int polls_left = 0;
   bool throws = false;  // once
 
@@ -95,8 +97,10 @@ class Greedy final : public Operation {
 class Host final : public DeafHost {
  public:
   void no_memory(std::uint32_t communicator) override { short_of_memory = communicator; }
+  std::vector<Rank> take_dead() override { return std::exchange(dead, {}); }
 
   std::atomic<std::uint32_t> short_of_memory = 0;
+  std::vector<Rank> dead;
 };
 
 struct EngineTest : ::testing::Test {
@@ -201,6 +205,12 @@ TEST_F(EngineTest, TellsItsHostWhereItsThreadHasNoMemory) {
   EXPECT_TRUE(task.done);
   EXPECT_EQ(host.short_of_memory, kEveryCommunicator);
   if (!task.done) engine.wait(task, kNever);
+}
+
+TEST_F(EngineTest, GivesUpWhomTheJobSaysIsDead) {
+  host.dead = {1};
+  engine.beat();
+  EXPECT_EQ(transport.given_up, std::vector<Rank>{1});
 }
 
 TEST_F(EngineTest, SaysOnceThatItHasNoThreadAndMovesWhereSomebodyWaits) {

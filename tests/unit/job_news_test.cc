@@ -82,6 +82,8 @@ TEST_F(JobNewsTest, TellsADeathToThoseThatHaveTheRank) {
   EXPECT_THAT(large_.told, ElementsAre("failed by 2: " + died_));
   EXPECT_TRUE(news_.is_gone(9));
   EXPECT_FALSE(news_.is_gone(2));
+  EXPECT_THAT(news_.take_dead(), ElementsAre(9));
+  EXPECT_THAT(news_.take_dead(), IsEmpty()) << "each once";
 }
 
 TEST_F(JobNewsTest, SaysWhoseRanksADeathNamesWhereTheyAreOthers) {
