@@ -35,6 +35,7 @@ class NoEvents final : public MessengerEvents {
   void link_closed(Rank, const Status&) override { std::abort(); }
   void left(std::uint32_t, Rank) override { std::abort(); }
   void stranger(std::uint32_t, Rank) override { std::abort(); }
+  void no_memory(std::uint32_t) override { std::abort(); }
 };
 
 /// Small frames from one rank to another, held in a ring of fixed places.

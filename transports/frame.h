@@ -25,7 +25,8 @@ enum class FrameKind : std::uint8_t {
   kWant,    ///< point-to-point, to a sender without credit: announce a message of tag `index`
   kAsk,     ///< collective, to the receiver: a grant of this message was not kept; say it again
   kOffer,   ///< collective: this message waits here for its grant; to be compared with its receive
-  kLeft,    ///< the sender has closed this communicator
+  kLeft,    ///< the sender has closed this communicator; `index`: it counts once it has come so
+            ///< often, on every stream behind what was sent there (0: once)
   kTransport,  ///< between two transports that share this one; no engine sends or expects it
 };
 

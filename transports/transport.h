@@ -45,7 +45,8 @@ class FrameSink {
   /// The payload posted with `token` is no longer referenced.
   virtual void sent(Rank peer, std::uint64_t token) = 0;
   /// The link is gone, after all data that had arrived was handed over. `cause` is ok when the
-  /// peer said goodbye. Called once per peer; every pending token of it is reported sent() first.
+  /// peer said goodbye, and names this rank where the end is its own fault alone, as for lack of
+  /// memory. Called once per peer; every pending token of it is reported sent() first.
   virtual void closed(Rank peer, const Status& cause) = 0;
 };
 
@@ -91,7 +92,8 @@ class Endpoint {
   /// The operation behind a kPending token failed: afterwards its payload is not referenced and
   /// sent(token) will not come. A frame that has begun is completed from a copy of the rest, so
   /// that the channel survives for others. So is one of kind kEager that has not begun, since a
-  /// later message with its tag must not come in its place; any other is dropped.
+  /// later message with its tag must not come in its place; any other is dropped. Where there is no
+  /// memory for a copy, the link is broken off instead: the payload is not referenced in any case.
   virtual void cancel(std::uint64_t token) = 0;
   /// Frames that are being received into [begin, begin + bytes) are discarded from now on: the
   /// memory goes back to the user.

@@ -17,6 +17,9 @@ namespace unisono {
 /// communicator numbers its own.
 inline constexpr std::uint32_t kWorldId = 0;
 
+/// No communicator's: what concerns all that a rank has.
+inline constexpr std::uint32_t kEveryCommunicator = 0xffffffff;
+
 /// `text`, in which ranks are those of the job, for the members of this communicator.
 inline std::string with_ranks_of_job(std::string text, std::uint32_t communicator) {
   if (communicator != kWorldId) text += " (ranks as the job numbers them)";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <utility>
 
 #include "base/communicator_id.h"
@@ -96,6 +97,7 @@ void JobNews::hear(const FailureDecision& decision) {
   }
   if (decision.communicator == kEveryCommunicator) {
     deaths_.push_back(decision);
+    if (decision.failed_rank >= 0) newly_dead_.push_back(decision.failed_rank);
   } else if (find(decision.communicator) == nullptr) {
     keep_latest(decision, kDecisionsKept, &unknown_decisions_);
   }
@@ -143,8 +145,18 @@ void JobNews::forget_shrink_words(std::uint32_t communicator) {
 }
 
 void JobNews::tell_events() {
+  if (has_no_memory_) {
+    const Rank self = arbiter_.world().rank;
+    tell_own_failure({kEveryCommunicator, ErrorCode::kOutOfResources, self,
+                      "rank " + std::to_string(self) + " has no memory left"});
+    has_no_memory_ = false;  // not before: telling needs memory
+  }
   if (events_.empty()) return;
   for (const Event& event : std::exchange(events_, {})) {
+    if (event.communicator == kEveryCommunicator && event.peer == arbiter_.world().rank) {
+      tell_own_failure(event);
+      continue;
+    }
     if (event.communicator == kEveryCommunicator) {
       // Whose fault it was is the arbiter's to say: the peer may be another failure's victim.
       arbiter_.report_broken_link(event.peer, Status(event.code, event.message, event.peer));
@@ -163,6 +175,13 @@ void JobNews::tell_events() {
           JobCommunicator::Tell::kEveryone);
     }
   }
+}
+
+// Nobody else sees whose it is. Its own calls do not wait for the arbiter's word.
+void JobNews::tell_own_failure(const Event& event) {
+  const FailureDecision failure{event.code, event.peer, kEveryCommunicator, 0, event.message};
+  arbiter_.report_failure(failure);
+  hear(failure);
 }
 
 void JobNews::tend() {
@@ -206,11 +225,24 @@ void JobNews::link_closed(Rank peer, const Status& cause) {
     peer_left_[static_cast<std::size_t>(peer)] = true;
     return;
   }
-  events_.push_back({kEveryCommunicator, cause.code(), peer, cause.message()});
+  const Rank self = arbiter_.world().rank;
+  events_.push_back(
+      {kEveryCommunicator, cause.code(), cause.rank() == self ? self : peer, cause.message()});
 }
 
 void JobNews::left(std::uint32_t communicator, Rank peer) {
   events_.push_back({communicator, ErrorCode::kRankLeft, peer, ""});
+}
+
+void JobNews::no_memory(std::uint32_t communicator) {
+  has_no_memory_ = has_no_memory_ || communicator == kEveryCommunicator;
+  if (has_no_memory_) return;
+  try {
+    events_.push_back({communicator, ErrorCode::kOutOfResources, arbiter_.world().rank,
+                       "has no memory left for what the others send"});
+  } catch (const std::bad_alloc&) {
+    has_no_memory_ = true;
+  }
 }
 
 void JobNews::stranger(std::uint32_t communicator, Rank peer) {

@@ -8,6 +8,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/job_communicator.h"
@@ -55,6 +56,7 @@ class JobNews : public EngineHost {
 
   // EngineHost: poll_arbiter(), tell_events(), and all communicators tend.
   void tend() override;
+  std::vector<Rank> take_dead() override { return std::exchange(newly_dead_, {}); }
   // MessengerEvents: noted, for nothing is told in the midst of a frame.
   void mismatch(std::uint32_t communicator, Rank peer, const CallRecord& theirs,
                 const CallRecord& ours) override;
@@ -64,6 +66,7 @@ class JobNews : public EngineHost {
   void link_closed(Rank peer, const Status& cause) override;
   void left(std::uint32_t communicator, Rank peer) override;
   void stranger(std::uint32_t communicator, Rank peer) override;
+  void no_memory(std::uint32_t communicator) override;
 
  private:
   struct Event {
@@ -75,12 +78,15 @@ class JobNews : public EngineHost {
 
   JobCommunicator* find(std::uint32_t communicator) const;
   void answer_questions();
+  void tell_own_failure(const Event& event);
 
   ArbiterClient& arbiter_;
   std::vector<JobCommunicator*> communicators_;
   std::vector<Event> events_;
+  bool has_no_memory_ = false;           // to be told: it fails as a whole
   std::vector<bool> peer_left_;          // by world rank
   std::vector<FailureDecision> deaths_;  // for communicators made after them
+  std::vector<Rank> newly_dead_;
   // Of communicators that do not exist here, or not yet.
   std::deque<FailureDecision> unknown_decisions_;
   std::deque<std::uint32_t> questions_;

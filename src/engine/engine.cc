@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 
+#include "base/communicator_id.h"
 #include "base/log.h"
 #include "base/signals_blocked.h"
 #include "engine/callbacks.h"
@@ -112,17 +114,24 @@ void Engine::close_up() {
   ended_ = 0;
 }
 
+// True when something moved. An operation that lacks memory ends by that, whoever beats.
+bool Engine::advance(Task& task) {
+  try {
+    if (!task.operation->advance()) return task.operation->can_go_on();
+  } catch (const std::bad_alloc&) {
+    fail(task, Status(ErrorCode::kOutOfResources, "out of memory"));
+    return true;
+  }
+  delist(task);
+  finish(task);
+  return true;
+}
+
 // The end of one may end others.
 bool Engine::poll() {
   bool moved = messenger_.in_use() && messenger_.poll();
   for (std::size_t i = 0; i < tasks_.size(); ++i) {
-    Task* const task = tasks_[i];
-    if (task == nullptr) continue;
-    const bool is_over = task->operation->advance();
-    moved = moved || is_over || task->operation->can_go_on();
-    if (!is_over) continue;
-    delist(*task);
-    finish(*task);
+    if (tasks_[i] != nullptr) moved = advance(*tasks_[i]) || moved;
   }
   if (ended_ > tasks_.size() / 2) close_up();
   return moved;
@@ -234,6 +243,7 @@ void Engine::tend(TimePoint now) {
   if (now < next_tend_) return;
   next_tend_ = now + kTendEvery;
   host_.tend();
+  for (const Rank dead : host_.take_dead()) messenger_.give_up(dead);
 }
 
 void Engine::wake_progress_thread() {
@@ -298,6 +308,19 @@ bool Engine::has_background_work() const {
          unsent_.load(std::memory_order_seq_cst);
 }
 
+// Of the progress thread: there is no call that could throw.
+bool Engine::beat_unwaited() {
+  try {
+    const bool moved = poll();
+    unsent_.store(messenger_.has_unsent(), std::memory_order_relaxed);
+    tend(Clock::now());
+    return moved;
+  } catch (const std::bad_alloc&) {
+    host_.no_memory(kEveryCommunicator);
+    return false;
+  }
+}
+
 void Engine::progress_loop() {
   const auto has_work = [this] {
     return (has_background_work() || watches_.load(std::memory_order_relaxed) > 0) &&
@@ -315,9 +338,7 @@ void Engine::progress_loop() {
     bool moved = false;
     if (try_lock()) {
       const Lock lock(*this, std::adopt_lock);
-      moved = poll();
-      unsent_.store(messenger_.has_unsent(), std::memory_order_relaxed);
-      tend(Clock::now());
+      moved = beat_unwaited();
       progress_calls_back_.store(!deferred_.empty(), std::memory_order_relaxed);
     }
     progress_calls_back_.store(false, std::memory_order_relaxed);

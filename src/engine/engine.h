@@ -30,6 +30,8 @@ class EngineHost : public MessengerEvents {
   /// About once a millisecond while somebody waits, under the engine's lock: read the control
   /// connection, end what has failed.
   virtual void tend() = 0;
+  /// World ranks that the job has said are dead, each once: nothing goes to them any more.
+  virtual std::vector<Rank> take_dead() { return {}; }
 };
 
 /// A started operation, from start to collection. Owned by whoever waits for it.
@@ -132,6 +134,8 @@ class Engine {
   template <typename IsDone>
   bool wait_until(const IsDone& is_done, TimePoint until);
   bool try_end(Task& task);
+  bool advance(Task& task);
+  bool beat_unwaited();
   void finish(Task& task);
   void enlist(Task& task);
   void delist(Task& task);

@@ -2,8 +2,11 @@
 #include "engine/messenger.h"
 
 #include <algorithm>
+#include <bit>
+#include <new>
 #include <utility>
 
+#include "base/communicator_id.h"
 #include "engine/messenger_state.h"
 
 namespace unisono {
@@ -14,7 +17,7 @@ constexpr std::size_t kEagerBytesMax = kFramePayloadMax / 4;
 // Communicators that one peer may speak in before this rank does. Making one is a collective call:
 // a peer is ahead by one, and by as many as its threads make at once.
 constexpr std::size_t kEarlyCommunicatorsMax = 256;
-// Closed communicators whose late frames are recognised.
+// Closed communicators of which it is known whom they were told to.
 constexpr std::size_t kClosedMax = 1 << 16;
 
 }  // namespace
@@ -23,7 +26,8 @@ Messenger::Messenger(int world_size, MessengerEvents& events, std::size_t eager_
     : events_(events),
       eager_bytes_(std::min(eager_bytes, kEagerBytesMax)),
       peers_(static_cast<std::size_t>(world_size)),
-      routes_(static_cast<std::size_t>(world_size), nullptr) {}
+      routes_(static_cast<std::size_t>(world_size), nullptr),
+      forgotten_below_(std::bit_ceil(static_cast<std::size_t>(world_size) + 1), 0) {}
 
 Messenger::~Messenger() = default;
 
@@ -50,6 +54,7 @@ Messenger::Peer& Messenger::use(Rank rank) {
     peer->transport = transport;
     peer->endpoint = &transport->endpoint(rank);
     peer->traits = transport->traits_to(rank);
+    peer->closed = is_deaf_;
     active_.push_back(peer.get());
   }
   return *peer;
@@ -124,7 +129,7 @@ Messenger::Calls& Messenger::calls(std::uint32_t communicator) {
 
 Messenger::Calls* Messenger::calls_heard_of(Peer& peer, std::uint32_t communicator) {
   if (Calls* known = known_calls(communicator)) return known;
-  if (closed_.contains(communicator)) return nullptr;
+  if (is_closed(communicator)) return nullptr;
   if (peer.early_communicators >= kEarlyCommunicatorsMax) {
     closed(peer.rank, Status(ErrorCode::kProtocol,
                              "rank " + std::to_string(peer.rank) + " spoke in more than " +
@@ -141,12 +146,26 @@ Messenger::Calls* Messenger::calls_heard_of(Peer& peer, std::uint32_t communicat
   return entry.get();
 }
 
+std::size_t Messenger::giver_index(std::uint32_t communicator) const {
+  return static_cast<std::size_t>(giver_of(communicator, static_cast<int>(peers_.size())));
+}
+
 void Messenger::remember_closed(std::uint32_t communicator) {
   if (!closed_.try_emplace(communicator, peers_.size()).second) return;
   closed_in_order_.push_back(communicator);
   if (closed_in_order_.size() <= kClosedMax) return;
-  closed_.erase(closed_in_order_.front());
+  const std::uint32_t oldest = closed_in_order_.front();
+  closed_.erase(oldest);
   closed_in_order_.pop_front();
+  std::uint32_t& below = forgotten_below_[giver_index(oldest)];
+  below = std::max(below, oldest + 1);
+}
+
+// No id is given twice, and each giver counts upwards: what is older than a forgotten one has been
+// closed here, too, unless it is known.
+bool Messenger::is_closed(std::uint32_t communicator) const {
+  return closed_.contains(communicator) ||
+         communicator < forgotten_below_[giver_index(communicator)];
 }
 
 void Messenger::open(std::uint32_t communicator, std::span<const Rank> members) {
@@ -162,7 +181,11 @@ void Messenger::open(std::uint32_t communicator, std::span<const Rank> members) 
       events_.stranger(communicator, peer->rank);
       continue;
     }
-    if (channel->broken) events_.violation(communicator, peer->rank, std::move(channel->violation));
+    if (channel->lost_frames) {
+      events_.no_memory(communicator);
+    } else if (channel->broken) {
+      events_.violation(communicator, peer->rank, std::move(channel->violation));
+    }
     if (channel->left) events_.left(communicator, peer->rank);
   }
 }
@@ -200,11 +223,11 @@ void Messenger::forget(Peer& peer, std::uint32_t communicator) {
 
 void Messenger::cancel(const MessageOwner& owner) {
   for (Peer* peer : active_) {
-    unsent_ -= peer->drop_sends(owner, &free_outgoing_);
     peer->drop_receives(owner, &free_posted_);
     peer->unclaim_arrivals(owner, &free_posted_);
   }
   for (auto& [communicator, known] : calls_) known->drop_tagged(owner, &free_posted_);
+  for (Peer* peer : active_) unsent_ -= peer->drop_sends(owner, &free_outgoing_);
 }
 
 // How many of the list were the owner's.
@@ -282,8 +305,12 @@ void Messenger::give_up(Rank dead) {
 }
 
 void Messenger::closed(Rank rank, const Status& cause) {
-  use(rank).closed = true;
-  events_.link_closed(rank, cause);
+  try {
+    use(rank).closed = true;
+    events_.link_closed(rank, cause);
+  } catch (const std::bad_alloc&) {
+    events_.no_memory(kEveryCommunicator);
+  }
 }
 
 }  // namespace unisono

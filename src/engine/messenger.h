@@ -67,6 +67,9 @@ class MessengerEvents {
   /// `peer` has spoken in this communicator and is no member of it. Nothing of it is heard there;
   /// told once.
   virtual void stranger(std::uint32_t communicator, Rank peer) = 0;
+  /// This rank had no memory for what came in this communicator (kEveryCommunicator: in any), and
+  /// it is lost. Does not throw.
+  virtual void no_memory(std::uint32_t communicator) = 0;
 };
 
 /// What a tagged receive got; written before message_done.
@@ -153,8 +156,14 @@ class Messenger final : public FrameSink {
   Calls* calls_heard_of(Peer& peer, std::uint32_t communicator);
   Calls* known_calls(std::uint32_t communicator);
   void remember_closed(std::uint32_t communicator);
+  bool is_closed(std::uint32_t communicator) const;
+  std::size_t giver_index(std::uint32_t communicator) const;
   void forget(Peer& peer, std::uint32_t communicator);
   void violate(Peer& peer, Channel& channel, std::string what);
+  Placement place_frame(Peer& peer, const FrameHeader& header);
+  void take_frame(Peer& peer, const FrameHeader& header);
+  void lose(Rank peer, const FrameHeader& header);
+  void lose_known(Peer& peer, const FrameHeader& header);
 
   // Sending (messenger_send.cc)
   Outgoing* acquire_outgoing(Peer& peer);
@@ -198,7 +207,7 @@ class Messenger final : public FrameSink {
   void on_ask(Peer& peer, Channel& channel, const FrameHeader& header);
   void on_offer(Peer& peer, const FrameHeader& header);
   void on_probe(Peer& peer, const FrameHeader& header);
-  void on_left(Peer& peer, Channel& channel);
+  void on_left(Peer& peer, Channel& channel, const FrameHeader& header);
   void drop_closed(Peer& peer, const FrameHeader& header);
   bool check_record(Rank peer, const MessageKey& key, const CallRecord& theirs);
   bool fits(Peer& peer, const Posted& posted, const FrameHeader& header);
@@ -223,11 +232,13 @@ class Messenger final : public FrameSink {
   Calls* last_calls_ = nullptr;
   std::unordered_map<std::uint32_t, std::vector<bool>> closed_;  // and which ranks know that
   std::deque<std::uint32_t> closed_in_order_;
+  std::vector<std::uint32_t> forgotten_below_;  // by giver of the id
   std::vector<std::unique_ptr<Outgoing>> outgoing_pool_;
   std::vector<std::unique_ptr<Posted>> posted_pool_;
   std::vector<Outgoing*> free_outgoing_;
   std::vector<Posted*> free_posted_;
   std::size_t unsent_ = 0;
+  bool is_deaf_ = false;  // frames were lost, and nobody knows of which communicators
 };
 
 }  // namespace unisono

@@ -1,7 +1,9 @@
 // The receiving half of the messenger: matching what arrives with what is posted.
 #include <algorithm>
+#include <new>
 #include <utility>
 
+#include "base/communicator_id.h"
 #include "base/direct_memory.h"
 #include "engine/idle.h"
 #include "engine/messenger_state.h"
@@ -283,8 +285,45 @@ bool Messenger::check_record(Rank peer, const MessageKey& key, const CallRecord&
   return false;
 }
 
+// A transport is in the midst of its work here, which nothing may end.
 Placement Messenger::place(Rank rank, const FrameHeader& header) {
-  Peer& peer = use(rank);
+  try {
+    return place_frame(use(rank), header);
+  } catch (const std::bad_alloc&) {
+    lose(rank, header);
+    return {};
+  }
+}
+
+void Messenger::received(Rank rank, const FrameHeader& header) {
+  try {
+    take_frame(use(rank), header);
+  } catch (const std::bad_alloc&) {
+    lose(rank, header);
+  }
+}
+
+void Messenger::lose(Rank rank, const FrameHeader& header) {
+  try {
+    lose_known(use(rank), header);
+  } catch (const std::bad_alloc&) {
+    is_deaf_ = true;
+    for (Peer* peer : active_) peer->closed = true;
+    events_.no_memory(kEveryCommunicator);
+  }
+}
+
+// Nothing more of the peer counts in that communicator, which fails: a later message would be taken
+// for this one.
+void Messenger::lose_known(Peer& peer, const FrameHeader& header) {
+  if (header.kind == FrameKind::kEager) drop_eager(peer);
+  Channel* const channel = heard_channel(peer, header.communicator);
+  if (channel == nullptr || !channel->is_heard()) return;
+  channel->broken = channel->lost_frames = true;
+  if (channel->calls->early < 0) events_.no_memory(header.communicator);
+}
+
+Placement Messenger::place_frame(Peer& peer, const FrameHeader& header) {
   Channel* const channel = heard_channel(peer, header.communicator);
   if (channel == nullptr || !channel->is_heard()) return {};
   switch (header.kind) {
@@ -368,8 +407,7 @@ void Messenger::deliver(Rank rank, const FrameHeader& header, std::size_t offset
                                piece);
 }
 
-void Messenger::received(Rank rank, const FrameHeader& header) {
-  Peer& peer = use(rank);
+void Messenger::take_frame(Peer& peer, const FrameHeader& header) {
   Channel* const channel = heard_channel(peer, header.communicator);
   if (channel == nullptr || !channel->is_heard()) {
     if (header.kind == FrameKind::kEager) drop_eager(peer);
@@ -396,7 +434,7 @@ void Messenger::received(Rank rank, const FrameHeader& header) {
     case FrameKind::kOffer:
       return on_offer(peer, header);
     case FrameKind::kLeft:
-      return on_left(peer, *channel);
+      return on_left(peer, *channel, header);
     case FrameKind::kTransport:
       break;
   }
@@ -440,16 +478,20 @@ void Messenger::data_received(Peer& peer, const FrameHeader& header) {
   if (posted->remaining == 0) complete(peer, posted);
 }
 
-// A peer that speaks in a communicator closed here is told so, once.
+// A peer that speaks in a communicator closed here is told so, once as long as that is known.
 void Messenger::drop_closed(Peer& peer, const FrameHeader& header) {
   if (header.kind == FrameKind::kLeft || header.kind == FrameKind::kCredit) return;
-  std::vector<bool>& told = closed_[header.communicator];
-  if (told[static_cast<std::size_t>(peer.rank)]) return;
-  told[static_cast<std::size_t>(peer.rank)] = true;
+  if (const auto known = closed_.find(header.communicator); known != closed_.end()) {
+    std::vector<bool>& told = known->second;
+    if (told[static_cast<std::size_t>(peer.rank)]) return;
+    told[static_cast<std::size_t>(peer.rank)] = true;
+  }
   post_control(peer, FrameKind::kLeft, {header.communicator, FrameClass::kCollective, 0, 0}, {}, 0);
 }
 
-void Messenger::on_left(Peer& peer, Channel& channel) {
+// What it sent before may still be on its way on a stream where it has not said so yet.
+void Messenger::on_left(Peer& peer, Channel& channel, const FrameHeader& header) {
+  if (++channel.said_left < header.index) return;
   if (std::exchange(channel.left, true) || channel.calls->early >= 0) return;
   events_.left(channel.communicator, peer.rank);
 }

@@ -166,9 +166,9 @@ bool Messenger::submit(Peer& peer, Outgoing* message) {
 // that is done has no owner afterwards and is released.
 PostResult Messenger::post(Peer& peer, Outgoing* message) {
   const bool eager = message->state == Outgoing::State::kEager;
-  // What the transport holds is found in the list, though memory is used up.
-  if (eager && peer.lent.size() == peer.lent.capacity())
-    peer.lent.reserve(2 * peer.lent.size() + 8);
+  // What the transport has taken is found in its list, though memory is used up.
+  auto& next = message->state == Outgoing::State::kAnnounce ? peer.waiting : peer.lent;
+  if (next.size() == next.capacity()) next.reserve(2 * next.size() + 8);
   const PostResult result = peer.endpoint->post_send(
       message->header, eager ? message->payload : std::span<const std::byte>{},
       reinterpret_cast<std::uint64_t>(message));

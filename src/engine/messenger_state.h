@@ -150,7 +150,10 @@ struct Messenger::Channel {
   std::vector<Tag> wanted;     // the peer waits for such messages; none is held back
   std::vector<Tag> asked_for;  // the same the other way: told to the peer, not answered
   bool lost_grants = false;    // early grants of the peer were not kept
+  bool lost_frames = false;    // there was no memory for them; broken as well
   std::string violation;       // to be told when this rank gets to know the communicator
+
+  std::uint32_t said_left = 0;  // how often the peer has said that it has left
 
   bool is_heard() const { return admitted && !broken; }
 };

@@ -20,6 +20,7 @@
 #include "base/call_history.h"
 #include "base/call_record.h"
 #include "base/clock.h"
+#include "base/communicator_id.h"
 #include "base/handshake.h"
 #include "base/result.h"
 #include "unisono/rendezvous.h"
@@ -47,8 +48,6 @@ struct World {
   JobKey key;                   ///< for data connections; the same on all ranks
   std::vector<Member> members;  ///< by rank
 };
-
-inline constexpr std::uint32_t kEveryCommunicator = 0xffffffff;
 
 /// The job's word on a failure. `failed_rank` is a world rank or -1.
 struct FailureDecision {

@@ -1,5 +1,5 @@
 // No collective allocates after its first calls of a shape, and what is lent stays so where memory
-// is used up. Every allocation of this program goes through the counter below.
+// is used up.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,43 +12,10 @@
 #include <thread>
 #include <utility>
 
-#include "base/sanitizers.h"
 #include "tests/collective/collective_case.h"
 #include "tests/support/rank_job.h"
+#include "tests/support/refused_allocation.h"
 #include "tests/support/watchdog.h"
-
-namespace {
-thread_local std::uint64_t allocations = 0;
-thread_local std::uint64_t refused_allocation = 0;  // the one of that number fails
-std::atomic<bool> was_refused = false;              // on any thread
-}  // namespace
-
-#if !UNISONO_ADDRESS_SANITIZER && !UNISONO_THREAD_SANITIZER
-extern "C" {
-void* __libc_malloc(std::size_t bytes);
-void* __libc_calloc(std::size_t count, std::size_t bytes);
-void* __libc_realloc(void* old, std::size_t bytes);
-void* __libc_memalign(std::size_t alignment, std::size_t bytes);
-
-void* malloc(std::size_t bytes) {
-  if (++allocations != refused_allocation) return __libc_malloc(bytes);
-  was_refused = true;
-  return nullptr;
-}
-void* calloc(std::size_t count, std::size_t bytes) {
-  ++allocations;
-  return __libc_calloc(count, bytes);
-}
-void* realloc(void* old, std::size_t bytes) {
-  ++allocations;
-  return __libc_realloc(old, bytes);
-}
-void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
-  ++allocations;
-  return __libc_memalign(alignment, bytes);
-}
-}
-#endif
 
 namespace unisono::test {
 namespace {
@@ -267,6 +234,37 @@ TEST_P(Allocation, ThatFailsLendsNoBufferOfACallThatThrew) {
         }
       }
     }
+  });
+}
+
+// Of a message that came before anybody waits for it, in a call of another communicator.
+TEST_P(Allocation, ThatFailsForAMessageFailsItsCommunicatorAlone) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    constexpr std::size_t kBytes = 30'000;
+    Communicator other = comm.duplicate();
+    std::vector<char> message(kBytes), word(1);
+    const Rank peer = 1 - comm.rank();
+    comm.barrier();
+    if (comm.rank() == 0) {
+      other.send(message, peer);
+      comm.send(word, peer);
+    } else {
+      was_refused = false;
+      refused_bytes = kBytes;
+      comm.receive(word, peer);
+      refused_bytes = 0;
+      EXPECT_TRUE(was_refused);
+    }
+    try {
+      if (comm.rank() == 1) other.receive(message, peer);
+      other.barrier();
+      ADD_FAILURE() << "rank " << comm.rank() << " has missed nothing";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kOutOfResources) << error.what();
+      EXPECT_EQ(error.rank(), 1) << error.what();
+    }
+    comm.barrier();
   });
 }
 

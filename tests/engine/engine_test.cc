@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/communicator_id.h"
 #include "engine/callbacks.h"
 #include "tests/engine/messenger_fixture.h"
 #include "tests/support/deaf_host.h"
@@ -37,7 +38,9 @@ class SlowTransport final : public Transport {
   }
   bool has_unsent() const override { return polls_left > 0; }
   void close(TimePoint, FrameSink&) override {}
+  void give_up(Rank peer, FrameSink&) override { given_up.push_back(peer); }
 
+  std::vector<Rank> given_up;
   int polls_left = 0;
   bool throws = false;  // once
 
@@ -77,6 +80,29 @@ class NoThreads {
   pthread_attr_t before_;
 };
 
+// Memory is used up when it is looked at for the second time.
+class Greedy final : public Operation {
+ public:
+  bool advance() override {
+    if (++looks_ == 2) throw std::bad_alloc();
+    return false;
+  }
+  void fail(const Status& cause) override { status_ = cause; }
+  void waiting_for(std::vector<Rank>*) const override {}
+
+ private:
+  int looks_ = 0;
+};
+
+class Host final : public DeafHost {
+ public:
+  void no_memory(std::uint32_t communicator) override { short_of_memory = communicator; }
+  std::vector<Rank> take_dead() override { return std::exchange(dead, {}); }
+
+  std::atomic<std::uint32_t> short_of_memory = 0;
+  std::vector<Rank> dead;
+};
+
 struct EngineTest : ::testing::Test {
   EngineTest() { engine.messenger().set_route(1, transport); }
 
@@ -86,7 +112,7 @@ struct EngineTest : ::testing::Test {
     engine.unlock();
   }
 
-  DeafHost host;
+  Host host;
   SlowTransport transport;
   Engine engine{host, 2, 0, IdleChoice("yield", {})};
 };
@@ -144,6 +170,47 @@ TEST_F(EngineTest, GoesOnByItselfAfterAWaitThatThrew) {
   while (!task.done && Clock::now() < limit) std::this_thread::yield();
   EXPECT_TRUE(task.done);
   if (!task.done) engine.wait(task, kNever);
+}
+
+TEST_F(EngineTest, FailsTheOperationThatThereIsTooLittleMemoryFor) {
+  Greedy greedy;
+  Counted soon(10);
+  Task first, second;
+  first.operation = &greedy;
+  second.operation = &soon;
+  {
+    const Engine::Lock lock(engine);
+    engine.start(first);
+    engine.start(second);
+  }
+  EXPECT_TRUE(engine.wait(second, kNever));
+  EXPECT_TRUE(first.done);
+  EXPECT_EQ(greedy.status().code(), ErrorCode::kOutOfResources);
+  EXPECT_TRUE(soon.status().ok());
+}
+
+// No call is there that could throw.
+TEST_F(EngineTest, TellsItsHostWhereItsThreadHasNoMemory) {
+  Counted soon(3);
+  Task task;
+  task.operation = &soon;
+  transport.throws = true;
+  {
+    const Engine::Lock lock(engine);
+    engine.start(task);
+  }
+  engine.wake_progress_thread();
+  const TimePoint limit = Clock::now() + std::chrono::seconds(10);
+  while (!task.done && Clock::now() < limit) std::this_thread::yield();
+  EXPECT_TRUE(task.done);
+  EXPECT_EQ(host.short_of_memory, kEveryCommunicator);
+  if (!task.done) engine.wait(task, kNever);
+}
+
+TEST_F(EngineTest, GivesUpWhomTheJobSaysIsDead) {
+  host.dead = {1};
+  engine.beat();
+  EXPECT_EQ(transport.given_up, std::vector<Rank>{1});
 }
 
 TEST_F(EngineTest, SaysOnceThatItHasNoThreadAndMovesWhereSomebodyWaits) {

@@ -32,11 +32,12 @@ class Events final : public MessengerEvents {
   std::map<std::pair<std::uint32_t, std::uint64_t>, CallRecord> calls;
   std::vector<std::string> left_by;
   std::vector<std::string> strangers;
+  std::vector<std::uint32_t> short_of_memory;  ///< communicators
   std::vector<Status> closed;
 
   bool none() const {
     return violations.empty() && mismatches.empty() && differing_counts.empty() &&
-           strangers.empty() && closed.empty();
+           strangers.empty() && short_of_memory.empty() && closed.empty();
   }
 
   void mismatch(std::uint32_t communicator, Rank peer, const CallRecord&,
@@ -60,6 +61,7 @@ class Events final : public MessengerEvents {
   void stranger(std::uint32_t communicator, Rank peer) override {
     strangers.push_back(name(communicator, peer));
   }
+  void no_memory(std::uint32_t communicator) override { short_of_memory.push_back(communicator); }
 
  private:
   static std::string name(std::uint32_t communicator, Rank peer) {

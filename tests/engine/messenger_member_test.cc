@@ -1,5 +1,6 @@
 // Who is heard in a communicator: its members, and before this rank knows who they are anybody, for
 // the time being and within bounds.
+#include "base/communicator_id.h"
 #include "tests/engine/messenger_fixture.h"
 
 namespace unisono::test {
@@ -65,6 +66,17 @@ TEST(Stranger, GetsNoGoodbye) {
   fixture.messenger.close(kCommunicator);
   EXPECT_THAT(fixture.to(kStranger).frames, IsEmpty());
   EXPECT_THAT(fixture.to(kMember).of(FrameKind::kLeft), SizeIs(1));
+}
+
+// Each stream says it behind the data that it has.
+TEST(Member, HasLeftOnceAllStreamsHaveSaidIt) {
+  Fixture fixture;
+  FrameHeader left = header_of(FrameKind::kLeft, key_of(0), 0);
+  left.index = 3;
+  for (int i = 0; i < 2; ++i) fixture.frame(kMember, left);
+  EXPECT_THAT(fixture.events.left_by, IsEmpty());
+  for (int i = 0; i < 2; ++i) fixture.frame(kMember, left);
+  EXPECT_THAT(fixture.events.left_by, ElementsAre("7 1"));
 }
 
 TEST(UnknownCommunicator, MembersWaitUntilItIsKnown) {
@@ -183,6 +195,32 @@ TEST(UnknownCommunicator, ViolationOfAMemberIsToldWhenItIsKnown) {
   fixture.messenger.open(kCommunicator, kMembers);
   EXPECT_THAT(fixture.events.violations, ElementsAre(HasSubstr("7 1 sent data")));
   EXPECT_THAT(fixture.events.left_by, ElementsAre("7 2"));
+}
+
+// Ids are not given twice: one that is older than what is remembered is not taken for a new one.
+TEST(UnknownCommunicator, IsNoneThatWasClosedLongAgo) {
+  Fixture fixture;
+  constexpr std::uint32_t kRemembered = 1 << 16, kLate = 300;
+  const auto id = [](std::uint32_t number) { return communicator_id(number, 0, 4); };
+  for (std::uint32_t number = 1; number <= kRemembered + kLate; ++number) {
+    fixture.messenger.open(id(number), kMembers);
+    fixture.messenger.close(id(number));
+  }
+  for (std::uint32_t number = 1; number <= kLate; ++number) {
+    FrameHeader left = header_of(FrameKind::kLeft, key_of(0), 0);
+    left.communicator = id(number);
+    fixture.frame(1, left);
+  }
+  EXPECT_TRUE(fixture.events.none());
+  EXPECT_THAT(fixture.to(1).frames, IsEmpty());
+  FrameHeader late = eager(0, 10);
+  late.communicator = id(1);
+  EXPECT_EQ(fixture.frame(1, late, filled(10, 1)), Kind::kDiscard);
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kLeft), SizeIs(1)) << "it is told so";
+  for (const std::uint32_t other : {id(kRemembered + kLate + 1), communicator_id(1, 1, 4)}) {
+    late.communicator = other;
+    EXPECT_EQ(fixture.frame(1, late, filled(10, 1)), Kind::kInto) << "that may become known";
+  }
 }
 
 TEST(UnknownCommunicator, APeerSpeaksInABoundedNumberOfThem) {

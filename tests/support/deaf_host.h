@@ -7,7 +7,7 @@
 
 namespace unisono::test {
 
-class DeafHost final : public EngineHost {
+class DeafHost : public EngineHost {
  public:
   void tend() override {}
   void mismatch(std::uint32_t, Rank, const CallRecord&, const CallRecord&) override {}
@@ -17,6 +17,7 @@ class DeafHost final : public EngineHost {
   void left(std::uint32_t, Rank) override {}
   const CallRecord* find_call(std::uint32_t, std::uint64_t) const override { return nullptr; }
   void stranger(std::uint32_t, Rank) override {}
+  void no_memory(std::uint32_t) override {}
 };
 
 }  // namespace unisono::test

@@ -82,6 +82,8 @@ TEST_F(JobNewsTest, TellsADeathToThoseThatHaveTheRank) {
   EXPECT_THAT(large_.told, ElementsAre("failed by 2: " + died_));
   EXPECT_TRUE(news_.is_gone(9));
   EXPECT_FALSE(news_.is_gone(2));
+  EXPECT_THAT(news_.take_dead(), ElementsAre(9));
+  EXPECT_THAT(news_.take_dead(), IsEmpty()) << "each once";
 }
 
 TEST_F(JobNewsTest, SaysWhoseRanksADeathNamesWhereTheyAreOthers) {
@@ -181,6 +183,36 @@ TEST_F(JobNewsTest, LeavesABrokenLinkToTheArbiter) {
   news_.tend();
   EXPECT_THAT(large_.told, IsEmpty());
   EXPECT_FALSE(news_.is_gone(9));
+}
+
+// No link tells whose it is, so nobody else is suspected.
+TEST_F(JobNewsTest, TellsItsOwnFailureAtOnce) {
+  Told world(kWorldId, {0, 9});
+  news_.add(world);
+  news_.add(large_);
+  news_.link_closed(9, Status(ErrorCode::kOutOfResources, "no memory", 0));
+  news_.tend();
+  EXPECT_THAT(world.told, ElementsAre("failed by 0: no memory"));
+  EXPECT_THAT(large_.told, IsEmpty()) << "this rank is no member";
+  EXPECT_FALSE(news_.is_gone(9));
+  Told later(3, {0, 2});
+  news_.add(later);
+  EXPECT_EQ(later.told.size(), 1U);
+}
+
+TEST_F(JobNewsTest, TellsWhereThisRankHadNoMemory) {
+  Told world(kWorldId, {0, 9}), other(3, {2, 0});
+  news_.add(world);
+  news_.add(other);
+  news_.no_memory(3);
+  news_.tell_events();
+  EXPECT_THAT(world.told, IsEmpty());
+  EXPECT_THAT(other.told, ElementsAre("failed by 1: rank 1 has no memory left for what the others "
+                                      "send, to tell everyone"));
+  news_.no_memory(kEveryCommunicator);
+  news_.tell_events();
+  news_.tell_events();
+  EXPECT_THAT(world.told, ElementsAre("failed by 0: rank 0 has no memory left"));
 }
 
 TEST_F(JobNewsTest, AnswersQuestionsOnceTheCommunicatorIsMade) {

@@ -31,6 +31,7 @@ class Events final : public ConnectorEvents {
   Admission admit(Rank, std::uint16_t) override { return Admission::kAdmitted; }
   void connected(Connection connection) override { connections.push_back(connection.peer); }
   void dial_failed(Rank, std::uint16_t, const Status& cause) override { failure = cause; }
+  void accept_failed(const Status& cause) override { failure = cause; }
 };
 
 /// Listens as rank 1 would, and is told where.

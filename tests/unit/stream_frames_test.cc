@@ -111,9 +111,10 @@ TEST(FrameReader, RefusesHostileHeaders) {
   }
 }
 
-TEST(FrameReader, StreamsBehindTheFirstCarryDataAlone) {
+TEST(FrameReader, StreamsBehindTheFirstCarryDataAndItsEndAlone) {
   for (int kind = 1; kind <= static_cast<int>(FrameKind::kTransport); ++kind) {
-    const bool is_data = static_cast<FrameKind>(kind) == FrameKind::kData;
+    const bool is_data = static_cast<FrameKind>(kind) == FrameKind::kData ||
+                         static_cast<FrameKind>(kind) == FrameKind::kLeft;
     for (const auto carries :
          {FrameReader::Carries::kEverything, FrameReader::Carries::kDataOnly}) {
       Bytes wire;

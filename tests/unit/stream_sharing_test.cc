@@ -110,6 +110,17 @@ TEST_F(StreamSharing, ASlowConnectionCarriesOnlyWhatItCan) {
   EXPECT_LT(carried, kFrames * payload.size() / 8);
 }
 
+// Where data may be on its way on each, each has to say that there will be no more.
+TEST_F(StreamSharing, TheEndOfACommunicatorIsSaidOnEveryConnection) {
+  job.post(0, 1, frame_of(1000, 0, FrameKind::kLeft), {}, 0);
+  const auto& arrived = job.sinks[1]->frames;
+  ASSERT_TRUE(job.until([&] { return arrived.size() == 2; }));
+  for (const auto& frame : arrived) {
+    EXPECT_EQ(frame.header.kind, FrameKind::kLeft);
+    EXPECT_EQ(frame.header.index, 2U) << "how often it comes";
+  }
+}
+
 TEST_F(StreamSharing, WhatWaitsIsSentBeforeTheGoodbye) {
   const std::size_t frames = fill(1000, payload);
   std::thread leaving(

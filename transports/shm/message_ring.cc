@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <new>
 #include <string>
 #include <thread>
 
@@ -266,10 +267,16 @@ RingSender::Pushed RingSender::resume() {
   return Pushed::kWhole;
 }
 
-void RingSender::detach() {
+bool RingSender::detach() {
   withdraw();
-  detached_.assign(rest_, rest_ + rest_bytes_);
+  try {
+    detached_.assign(rest_, rest_ + rest_bytes_);
+  } catch (const std::bad_alloc&) {
+    rest_bytes_ = 0;
+    return false;
+  }
   rest_ = detached_.data();
+  return true;
 }
 
 void RingSender::leave(RingLeft how) {

@@ -133,8 +133,9 @@ class RingSender {
   Pushed resume();
   bool writing() const { return rest_bytes_ > 0; }
   /// Copies the rest of the frame that is partly written, so that its payload goes back to its
-  /// owner.
-  void detach();
+  /// owner. False: there is no memory for that. The payload is its owner's all the same, and
+  /// nothing can follow what was written.
+  bool detach();
   /// Afterwards nobody reads what was lent. Waits for a thread of this process that is reading.
   void withdraw();
 

@@ -80,7 +80,7 @@ PostResult ShmTransport::Link::post_send(const FrameHeader& header,
 void ShmTransport::Link::cancel(std::uint64_t token) {
   if (!pending_ || pending_token_ != token) return;
   pending_ = false;
-  sender_->detach();
+  if (!sender_->detach()) failed_ = true;  // why is said where memory may be taken
 }
 
 void ShmTransport::Link::abandon(const std::byte* begin, std::size_t bytes) {
@@ -90,7 +90,7 @@ void ShmTransport::Link::abandon(const std::byte* begin, std::size_t bytes) {
 bool ShmTransport::Link::poll(FrameSink& sink) {
   if (closed_) return false;
   if (failed_) {
-    shut(failure_, sink);
+    shut(failure_.ok() ? no_copy() : failure_, sink);
     return true;
   }
   bool moved = sending() && poll_send(sink);
@@ -181,12 +181,26 @@ Status ShmTransport::Link::nonsense() const {
                 peer_);
 }
 
+Status ShmTransport::Link::no_ring(const Status& why) const {
+  return Status(why.code(),
+                "rank " + std::to_string(self_) + " has no shared-memory ring to rank " +
+                    std::to_string(peer_) + ": " + why.message(),
+                self_);
+}
+
+Status ShmTransport::Link::no_copy() const {
+  return Status(ErrorCode::kOutOfResources,
+                "rank " + std::to_string(self_) + " has no memory left to end a frame to rank " +
+                    std::to_string(peer_) + " whose call has failed",
+                self_);
+}
+
 void ShmTransport::Link::activate() {
   if (sender_ || closed_ || failed_) return;
   const Result<RingMemory> memory = (*open_ring_)(self_, peer_);
-  if (!memory) return fail(memory.status());
+  if (!memory) return fail(no_ring(memory.error()));
   const Result<RingGeometry> geometry = RingGeometry::of(*memory);
-  if (!geometry) return fail(geometry.status());
+  if (!geometry) return fail(no_ring(geometry.error()));
   UNISONO_ASSERT(geometry->buffer_count == buffers_->count(), "both rings have the same size");
   buffers_->add_own(geometry->buffers, geometry->buffer_bytes);
   sender_.emplace(*geometry, buffers_.get());

@@ -81,6 +81,8 @@ class ShmTransport final : public Transport {
     void shut(const Status& cause, FrameSink& sink);
     Status reader_gone(RingLeft how) const;
     Status nonsense() const;
+    Status no_ring(const Status& why) const;
+    Status no_copy() const;
 
     const Rank self_;
     const Rank peer_;
@@ -93,7 +95,7 @@ class ShmTransport final : public Transport {
     RingReceiver receiver_;
     OpenRing* open_ring_;
     const Loans* loans_;  // null: nothing is lent
-    Status failure_;
+    Status failure_;      // ok: a frame could not be copied
   };
 
   ShmTransport(Rank self, OpenRing open_ring, std::unique_ptr<Loans> loans)

@@ -22,6 +22,7 @@
 #include "transports/tcp/dial.h"
 #include "transports/tcp/handshake_session.h"
 #include "transports/tcp/listener.h"
+#include "transports/tcp/shortage.h"
 
 namespace unisono::tcp {
 namespace {
@@ -120,6 +121,7 @@ class Connector::Impl {
   std::string address_;
   std::unique_ptr<Acceptor> acceptor_;
   bool accepting_ = false;
+  int shortages_ = 0;  // in a row
   bool leaving_ = false;
   boost::asio::steady_timer retry_;
   Strangers strangers_;
@@ -176,6 +178,9 @@ void Connector::Impl::on_waiting() {
     limit_.write(
         log::Level::kWarning, last_poll_,
         fmt::format("rank {} cannot accept a connection: {}", options_.rank, errno_text(error)));
+    if (is_shortage(error) && ++shortages_ == kShortagesMax) {
+      events_.accept_failed(no_connections(options_.rank, errno_text(error)));
+    }
     retry_.expires_after(kDescriptorPause);
     return retry_.async_wait([this](const error_code&) {
       accepting_ = false;
@@ -183,6 +188,7 @@ void Connector::Impl::on_waiting() {
     });
   }
   if (fd) {
+    shortages_ = 0;
     on_accept(std::move(fd));
   }
   accepting_ = false;

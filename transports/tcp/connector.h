@@ -23,8 +23,10 @@ class ConnectorEvents {
   /// once or never.
   virtual Admission admit(Rank peer, std::uint16_t stream) = 0;
   virtual void connected(Connection connection) = 0;
-  /// Dialling has been given up for good.
+  /// Dialling has been given up for good. The cause names this rank where it cannot dial at all.
   virtual void dial_failed(Rank peer, std::uint16_t stream, const Status& cause) = 0;
+  /// Somebody waits to be let in, for which this rank lacks what it takes.
+  virtual void accept_failed(const Status& cause) = 0;
 };
 
 class Connector {

@@ -14,6 +14,7 @@
 #include "base/same_user.h"
 #include "base/unproven_peers.h"
 #include "transports/tcp/link_frames.h"
+#include "transports/tcp/shortage.h"
 
 namespace unisono::tcp {
 namespace {
@@ -66,10 +67,12 @@ void Dial::attempt() {
   socket_ = Socket(context_);
   const int family = target().address.ss_family;
   UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd && is_shortage(errno)) return on_shortage(errno_text(errno));
   if (!fd) return next_target({ErrorCode::kSystem, errno_text(errno)});
   if (const Status adopted = adopt(std::move(fd), family, &socket_); !adopted) {
-    return next_target(adopted);
+    return on_shortage(adopted.message());
   }
+  shortages_ = 0;
   prepare_socket(socket_.native_handle(), options_);
   socket_.async_connect(
       Protocol::endpoint(&target().address, target().bytes),
@@ -187,6 +190,12 @@ void Dial::next_target(const Status& cause) {
                              options_.rank, peer_, where, cause.message()));
   }
   pause_and_retry();
+}
+
+// Another address of the peer would take as much.
+void Dial::on_shortage(const std::string& what) {
+  if (++shortages_ < kShortagesMax) return pause_and_retry();
+  finish(no_connections(options_.rank, what));
 }
 
 void Dial::pause_and_retry() {

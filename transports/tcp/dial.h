@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -44,6 +45,7 @@ class Dial : public std::enable_shared_from_this<Dial> {
   void on_admission();
   void on_refused(Admission why);
   void next_target(const Status& cause);
+  void on_shortage(const std::string& what);
   void pause_and_retry();
   void finish(Result<Connection> result);
   const Target& target() const { return targets_[target_index_]; }
@@ -60,6 +62,7 @@ class Dial : public std::enable_shared_from_this<Dial> {
   boost::asio::steady_timer timer_;
   std::shared_ptr<HandshakeSession> session_;
   std::size_t target_index_ = 0;
+  int shortages_ = 0;          // in a row
   std::uint64_t attempt_ = 0;  // handlers of an earlier attempt are stale
   Duration pause_;
   Duration polled_in_attempt_{};

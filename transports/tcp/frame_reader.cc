@@ -133,7 +133,8 @@ Status FrameReader::begin_frame(FrameSink& sink) {
   payload_done_ = 0;
   if (header_.kind == kFrameGoodbye) return on_link_frame();
   UNISONO_TRY(check(peer_, header_));
-  if (carries_ == Carries::kDataOnly && header_.kind != FrameKind::kData) {
+  const bool is_end_of_data = header_.kind == FrameKind::kLeft && header_.payload_bytes == 0;
+  if (carries_ == Carries::kDataOnly && header_.kind != FrameKind::kData && !is_end_of_data) {
     return {ErrorCode::kProtocol,
             fmt::format("rank {} sent a frame of kind {} on a stream behind the first, where only "
                         "pieces of granted messages may travel",

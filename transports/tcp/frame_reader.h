@@ -18,7 +18,7 @@ namespace unisono::tcp {
 
 class FrameReader {
  public:
-  /// Streams behind the first one carry pieces of granted messages and nothing else.
+  /// Streams behind the first one carry pieces of granted messages, and where these end.
   enum class Carries : std::uint8_t { kEverything, kDataOnly };
   /// `has_sums`: every frame has checksums, which are compared.
   explicit FrameReader(Rank peer, Carries carries = Carries::kEverything, bool has_sums = false);

@@ -1,6 +1,7 @@
 // Queueing and gathering. See frame_writer.h.
 #include "transports/tcp/frame_writer.h"
 
+#include <new>
 #include <utility>
 
 #include "base/assert.h"
@@ -31,7 +32,20 @@ void FrameWriter::move_first_to(FrameWriter* to) {
   --count_;
 }
 
-void FrameWriter::cancel(std::uint64_t token) {
+bool FrameWriter::take_copy(Pending* frame) {
+  frame->lent = false;
+  try {
+    frame->copy.assign(frame->payload.begin(), frame->payload.end());
+  } catch (const std::bad_alloc&) {
+    frame->payload = {};
+    return false;
+  }
+  frame->payload = frame->copy;
+  return true;
+}
+
+bool FrameWriter::cancel(std::uint64_t token) {
+  bool are_copied = true;
   std::size_t kept = 0;
   for (std::size_t i = 0; i < count_; ++i) {
     Pending& frame = at(i);
@@ -45,14 +59,13 @@ void FrameWriter::cancel(std::uint64_t token) {
         queued_bytes_ -= bytes_of(frame);
         continue;
       }
-      frame.copy.assign(frame.payload.begin(), frame.payload.end());
-      frame.payload = frame.copy;
-      frame.lent = false;
+      are_copied = take_copy(&frame) && are_copied;
     }
     if (kept != i) at(kept) = std::move(frame);
     ++kept;
   }
   count_ = kept;
+  return are_copied;
 }
 
 // Sums as late as can be: the payload is read once more right after.

@@ -46,8 +46,9 @@ class FrameWriter {
   void move_first_to(FrameWriter* to);
   /// Fills `out` with the next bytes to send, at most about `bytes_max`. Returns entries used.
   int gather(std::span<iovec> out, std::size_t bytes_max);
-  /// Payloads lent with `token` are not referenced afterwards: as Endpoint::cancel().
-  void cancel(std::uint64_t token);
+  /// Payloads lent with `token` are not referenced afterwards: as Endpoint::cancel(). False: there
+  /// was no memory to copy one, and nothing can be sent any more.
+  bool cancel(std::uint64_t token);
 
   /// Counts `bytes` as sent; `ended(token)` for each frame that lent its payload and is complete.
   template <typename Ended>
@@ -87,6 +88,7 @@ class FrameWriter {
   Pending& at(std::size_t index) { return frames_[(first_ + index) % kPlaces]; }
   std::size_t bytes_of(const Pending& frame) const { return head_bytes_ + frame.payload.size(); }
   void sum_up(Pending* frame);
+  static bool take_copy(Pending* frame);
 
   template <typename Ended>
   void end_first(Ended&& ended) {

@@ -43,10 +43,21 @@ PostResult PeerLink::post_shared(const FrameHeader& header, std::span<const std:
   return payload.empty() ? PostResult::kDone : PostResult::kPending;
 }
 
+// Of that communicator nothing is in `shared_`, which has what is lent, but streams may have some.
+PostResult PeerLink::post_on_all(FrameHeader header) {
+  const bool is_full = std::any_of(streams_.begin(), streams_.end(),
+                                   [](const auto& stream) { return stream->is_full(); });
+  if (is_full) return PostResult::kFull;
+  header.index = static_cast<std::uint32_t>(streams_.size());
+  for (auto& stream : streams_) stream->post(header, {}, 0);
+  return PostResult::kDone;
+}
+
 PostResult PeerLink::post_send(const FrameHeader& header, std::span<const std::byte> payload,
                                std::uint64_t token) {
   if (state_ >= LinkState::kLeaving) return PostResult::kDone;
-  const bool is_shared = shared_ && header.kind == FrameKind::kData;
+  if (shared_ && header.kind == FrameKind::kLeft) return post_on_all(header);
+  const bool is_shared = shared_ && header.kind == FrameKind::kData && !payload.empty();
   const PostResult result =
       is_shared ? post_shared(header, payload, token) : streams_[0]->post(header, payload, token);
   if (result == PostResult::kFull) return result;
@@ -154,7 +165,7 @@ void PeerLink::check_end(FrameSink& sink) {
     const bool finished = stream->finished() && !stream->said_goodbye();
     if (finished || (stream->send_failed() && !failed->finished())) failed = stream.get();
   }
-  end(failed->failure(peer_), sink);
+  end(failed->failure(self_, peer_), sink);
 }
 
 // What has arrived is handed over before the link is reported gone. The peer may be alive and

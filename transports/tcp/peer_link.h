@@ -77,6 +77,7 @@ class PeerLink final : public Endpoint {
  private:
   PostResult post_shared(const FrameHeader& header, std::span<const std::byte> payload,
                          std::uint64_t token);
+  PostResult post_on_all(FrameHeader header);
   bool has_shared() const { return shared_ && !shared_->empty(); }
   bool send_on(Stream& stream, FrameSink& sink);
   void say_goodbye();

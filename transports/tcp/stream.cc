@@ -38,10 +38,10 @@ constexpr int kUnsentBytesMax = 128 * 1024;
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
+bool is_lack_of_memory(int error) { return error == ENOBUFS || error == ENOMEM; }
+
 // What is not sent waits in the queue, which every poll tries again: no event has to say when.
-bool may_be_sent_later(int error) {
-  return would_block(error) || error == ENOBUFS || error == ENOMEM;
-}
+bool may_be_sent_later(int error) { return would_block(error) || is_lack_of_memory(error); }
 
 }  // namespace
 
@@ -63,6 +63,10 @@ void Stream::take_from(FrameWriter* waiting) {
 // the end of a message waits for that. UNIX sockets do not know the option.
 void Stream::keep_little_unsent() {
   ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytesMax, sizeof kUnsentBytesMax);
+}
+
+void Stream::cancel(std::uint64_t token) {
+  if (!writer_.cancel(token)) send_error_ = ENOMEM;
 }
 
 std::ptrdiff_t Stream::send_some(std::span<const iovec> parts) {
@@ -206,7 +210,7 @@ void Stream::drop(Rank peer, FrameSink& sink) {
   finished_ = true;
 }
 
-Status Stream::failure(Rank peer) const {
+Status Stream::failure(Rank self, Rank peer) const {
   if (!protocol_error_) {
     return {protocol_error_.code(),
             fmt::format("{} (connection to {})", protocol_error_.message(), remote_), peer};
@@ -215,6 +219,12 @@ Status Stream::failure(Rank peer) const {
   if (finished_ && receive_error_ == 0) {
     return {ErrorCode::kRankFailed,
             fmt::format("rank {} ({}) closed its connection without goodbye", peer, remote_), peer};
+  }
+  if (is_lack_of_memory(error)) {
+    return {ErrorCode::kOutOfResources,
+            fmt::format("rank {} has no memory left for its connection to rank {} ({}): {}", self,
+                        peer, remote_, std::strerror(error)),
+            self};
   }
   return {
       ErrorCode::kRankFailed,

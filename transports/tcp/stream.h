@@ -40,9 +40,10 @@ class Stream {
   /// follows; queues the rest.
   PostResult post(const FrameHeader& header, std::span<const std::byte> payload,
                   std::uint64_t token);
-  void cancel(std::uint64_t token) { writer_.cancel(token); }
+  void cancel(std::uint64_t token);
   void abandon(const std::byte* begin, std::size_t bytes) { reader_.abandon(begin, bytes); }
   bool has_queued() const { return !writer_.empty(); }
+  bool is_full() const { return writer_.full(); }
   /// If nothing waits here takes frames until there are kFramePayloadMax bytes.
   void take_from(FrameWriter* waiting);
   /// Has the kernel take no more than it can soon send, so that what is left can go by another
@@ -76,7 +77,7 @@ class Stream {
   /// How long that is so, of one that is dead.
   Duration unacknowledged(TimePoint now) const { return acknowledgements_.unacknowledged(now); }
   /// Why, once finished() without goodbye or after a failed send. Never ok.
-  Status failure(Rank peer) const;
+  Status failure(Rank self, Rank peer) const;
 
  private:
   std::size_t send_now(const FrameHeader& header, const FrameSums* sums,

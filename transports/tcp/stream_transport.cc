@@ -65,6 +65,7 @@ class StreamTransport final : public Transport, private ConnectorEvents {
   Admission admit(Rank peer, std::uint16_t stream) override;
   void connected(Connection connection) override;
   void dial_failed(Rank peer, std::uint16_t stream, const Status& cause) override;
+  void accept_failed(const Status& cause) override;
 
   PeerLink& link(Rank peer);
   void dial(PeerLink& link);
@@ -184,11 +185,14 @@ void StreamTransport::connected(Connection connection) {
   event.events = EPOLLIN;
   event.data.u64 = static_cast<std::uint64_t>(connection.peer) << 16 | connection.stream;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection.fd.get(), &event) != 0) {
+    const bool is_scarce = errno == ENOSPC || errno == ENOMEM;
     failures_.push_back(
-        {connection.peer, Status(ErrorCode::kSystem,
-                                 fmt::format("the connection to rank {} cannot be watched: {}",
-                                             connection.peer, std::strerror(errno)),
-                                 connection.peer)});
+        {connection.peer,
+         Status(is_scarce ? ErrorCode::kOutOfResources : ErrorCode::kSystem,
+                fmt::format("rank {} cannot watch its connection to rank {}: {} (at most "
+                            "fs.epoll.max_user_watches for each user)",
+                            options_.rank, connection.peer, errno_text(errno)),
+                options_.rank)});
     return;
   }
   const bool first = connection.stream == 0;
@@ -205,6 +209,15 @@ void StreamTransport::dial_failed(Rank peer, std::uint16_t stream, const Status&
   } else if (link(peer).stream(0).finished()) {
     // The peer has gone, and what it sent on the stream that did not come about is lost.
     failures_.push_back({peer, Status(ErrorCode::kRankFailed, cause.message(), peer)});
+  }
+}
+
+// Whoever waits may be any peer without a link, and a stranger where there is none.
+void StreamTransport::accept_failed(const Status& cause) {
+  for (Rank peer = 0; peer < options_.size; ++peer) {
+    if (peer == options_.rank || link(peer).state() >= LinkState::kStanding) continue;
+    failures_.push_back({peer, cause});
+    return;
   }
 }
 

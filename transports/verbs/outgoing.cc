@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <new>
 
 #include "base/direct_memory.h"
 #include "base/log.h"
@@ -102,17 +104,29 @@ void Outgoing::cancel(std::uint64_t token) {
   }
 }
 
-void Outgoing::keep_copy(Lent* lent) {
-  const auto* payload = reinterpret_cast<const std::byte*>(lent->source.address);
-  Result<std::unique_ptr<RailMemory>> copy = RailMemory::make(shared_.rails, lent->bytes);
-  if (copy) copy_bytes((*copy)->begin(), payload, lent->bytes);
-  release(lent);
-  if (!copy) {
-    // Its keys are worth nothing now: a peer that reads it loses the link, which is true enough.
+// Null: there is no memory for it.
+std::unique_ptr<RailMemory> Outgoing::copy_of(const Lent& lent) const {
+  try {
+    Result<std::unique_ptr<RailMemory>> copy = RailMemory::make(shared_.rails, lent.bytes);
+    if (copy) {
+      copy_bytes((*copy)->begin(), reinterpret_cast<const std::byte*>(lent.source.address),
+                 lent.bytes);
+      return std::move(*copy);
+    }
     log::warning("a cancelled frame could not be kept: " + copy.error().message());
+  } catch (const std::bad_alloc&) {
+  }
+  return nullptr;
+}
+
+void Outgoing::keep_copy(Lent* lent) {
+  std::unique_ptr<RailMemory> copy = copy_of(*lent);
+  release(lent);
+  if (copy == nullptr) {
+    // Its keys are worth nothing now: a peer that reads it loses the link, which is true enough.
     lent->source = Source{};
   } else {
-    lent->copy = std::move(*copy);
+    lent->copy = std::move(copy);
     lent->source = source_of(lent->copy->begin(), lent->copy->registration());
   }
   if (lent->position >= ring_.consumed()) ring_.move_source(lent->position, lent->source);

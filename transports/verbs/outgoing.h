@@ -86,6 +86,7 @@ class Outgoing {
   PostResult lend(const FrameHeader& header, std::span<const std::byte> payload,
                   std::uint64_t token);
   bool stage_copy(Lent* lent, std::span<const std::byte> payload);
+  std::unique_ptr<RailMemory> copy_of(const Lent& lent) const;
   void keep_copy(Lent* lent);
   Status finish_until(std::uint64_t count);
   void finish_first();

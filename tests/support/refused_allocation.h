@@ -1,0 +1,19 @@
+// Allocations of the program that links refused_allocation.cc, each of which a test may have
+// refused. Sanitizers bring their own allocator: with them none is counted or refused.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace unisono::test {
+
+extern constinit thread_local std::uint64_t allocations;
+/// The one of that number fails.
+extern constinit thread_local std::uint64_t refused_allocation;
+/// As long as it is not 0, every one of so many bytes or more fails.
+extern constinit thread_local std::size_t refused_bytes;
+/// On any thread.
+extern std::atomic<bool> was_refused;
+
+}  // namespace unisono::test

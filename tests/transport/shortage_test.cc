@@ -1,0 +1,175 @@
+// A rank that lacks memory or descriptors for a link: the link ends, and the cause names this rank,
+// not its peer.
+#include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include "tests/support/refused_allocation.h"
+#include "tests/support/watchdog.h"
+#include "tests/unit/stream_fixture.h"
+#include "transports/shm/shm_transport.h"
+
+namespace {
+
+bool refuses_watches = false;
+bool refuses_sockets = false;
+bool refuses_accepting = false;
+
+int refused_descriptor() {
+  errno = EMFILE;
+  return -1;
+}
+
+}  // namespace
+
+/// In place of libc's.
+extern "C" int socket(int domain, int type, int protocol) noexcept {
+  if (refuses_sockets) return refused_descriptor();
+  return static_cast<int>(syscall(SYS_socket, domain, type, protocol));
+}
+extern "C" int accept4(int fd, sockaddr* from, socklen_t* bytes, int flags) {
+  if (refuses_accepting) return refused_descriptor();
+  return static_cast<int>(syscall(SYS_accept4, fd, from, bytes, flags));
+}
+
+/// In place of libc's. Asio's watches, which have pointers for data, are not refused.
+extern "C" int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
+  constexpr std::uint64_t kPointers = std::uint64_t{1} << 40;
+  if (refuses_watches && operation == EPOLL_CTL_ADD && event->data.u64 < kPointers) {
+    errno = ENOSPC;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_epoll_ctl, epoll, operation, fd, event));
+}
+
+namespace unisono::test {
+namespace {
+
+using Family = StreamOptions::Family;
+
+void expect_own(const RecordingSink& sink, Rank self, Rank peer) {
+  ASSERT_EQ(sink.closed_causes.count(peer), 1U);
+  const Status& cause = sink.closed_causes.at(peer);
+  EXPECT_EQ(cause.code(), ErrorCode::kOutOfResources) << cause.message();
+  EXPECT_EQ(cause.rank(), self) << cause.message();
+  EXPECT_NE(cause.message().find("rank " + std::to_string(self)), std::string::npos)
+      << cause.message();
+}
+
+/// Ranks 0 and 1 of this host, in this thread.
+struct ShmPair {
+  static constexpr std::size_t kRingBytes = 64 * 1024;
+
+  alignas(64) std::byte memory[2][kRingBytes] = {};
+  bool has_memory = true;
+  RecordingSink sinks[2];
+  std::unique_ptr<Transport> ranks[2];
+
+  ShmPair() {
+    for (const Rank rank : {0, 1}) {
+      ranks[rank] = *shm::ShmTransport::make(
+          rank, {1 - rank}, [this, rank](Rank from, Rank) -> Result<shm::RingMemory> {
+            if (from == rank && !has_memory) return Status(ErrorCode::kOutOfResources, "no memory");
+            return shm::RingMemory{memory[from], kRingBytes};
+          });
+    }
+  }
+};
+
+TEST(Shortage, OfMemoryForARingIsThisRanksFailure) {
+  ShmPair pair;
+  pair.has_memory = false;
+  EXPECT_EQ(pair.ranks[0]->endpoint(1).post_send(frame_of(0, 0), {}, 0), PostResult::kDone);
+  EXPECT_TRUE(pair.ranks[0]->poll(pair.sinks[0]));
+  expect_own(pair.sinks[0], 0, 1);
+}
+
+TEST(Shortage, OfWatchesIsThisRanksFailure) {
+  for (const Family family : {Family::kTcp, Family::kUnix}) {
+    Job job(2, family);
+    refuses_watches = true;
+    job.post(0, 1, frame_of(0, 0), {}, 0);
+    EXPECT_TRUE(job.until([&] {
+      return !job.sinks[0]->closed_causes.empty() && !job.sinks[1]->closed_causes.empty();
+    }));
+    refuses_watches = false;
+    expect_own(*job.sinks[0], 0, 1);
+    expect_own(*job.sinks[1], 1, 0);
+  }
+}
+
+TEST(Shortage, OfDescriptorsToDialIsThisRanksFailure) {
+  for (const Family family : {Family::kTcp, Family::kUnix}) {
+    Job job(2, family);
+    refuses_sockets = true;
+    job.post(0, 1, frame_of(0, 0), {}, 0);
+    EXPECT_TRUE(job.until([&] { return !job.sinks[0]->closed_causes.empty(); }));
+    refuses_sockets = false;
+    expect_own(*job.sinks[0], 0, 1);
+  }
+}
+
+// Who has a link to every peer is not harmed by a stranger that waits.
+TEST(Shortage, OfDescriptorsToAcceptIsThisRanksFailureWhereAPeerMayWait) {
+  const LogRecorder quiet;
+  Job job(2);
+  refuses_accepting = true;
+  job.post(0, 1, frame_of(0, 0), {}, 0);
+  EXPECT_TRUE(job.until([&] { return !job.sinks[1]->closed_causes.empty(); }));
+  refuses_accepting = false;
+  expect_own(*job.sinks[1], 1, 0);
+}
+
+/// Posts frames until the payload of one is lent, which is its token then, and gives up that one
+/// without memory to copy it. What it was is written over.
+std::uint64_t cancel_without_memory(Endpoint& to, std::vector<std::byte>& payload) {
+  std::uint64_t token = 0;
+  while (to.post_send(frame_of(token, payload.size()), payload, token) == PostResult::kDone) {
+    ++token;
+  }
+  refused_bytes = 1000;
+  to.cancel(token);
+  refused_bytes = 0;
+  payload.assign(payload.size(), std::byte{0x5a});
+  return token;
+}
+
+TEST(Shortage, OfMemoryToEndACancelledFrameEndsTheLinkThroughARing) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  ShmPair pair;
+  std::vector<std::byte> payload = pattern(kFramePayloadMax, 1);
+  const std::uint64_t token = cancel_without_memory(pair.ranks[0]->endpoint(1), payload);
+  EXPECT_FALSE(pair.ranks[0]->has_unsent());
+  EXPECT_TRUE(pair.ranks[0]->poll(pair.sinks[0]));
+  expect_own(pair.sinks[0], 0, 1);
+  EXPECT_TRUE(pair.sinks[0].sent_tokens.empty());
+  while (pair.ranks[1]->poll(pair.sinks[1])) {
+  }
+  EXPECT_EQ(pair.sinks[1].frames.size(), token) << "nothing of the cancelled frame's end comes";
+}
+
+TEST(Shortage, OfMemoryToEndACancelledFrameEndsTheLinkThroughASocket) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  for (const Family family : {Family::kTcp, Family::kUnix}) {
+    Job job(2, family);
+    job.post(0, 1, frame_of(1000, 0), {}, 0);
+    ASSERT_TRUE(job.until([&] { return job.sinks[1]->frames.size() == 1; }));
+    std::vector<std::byte> payload = pattern(kFramePayloadMax, 1);
+    const std::uint64_t token = cancel_without_memory(job.transports[0]->endpoint(1), payload);
+    ASSERT_TRUE(job.until([&] { return !job.sinks[0]->closed_causes.empty(); }));
+    expect_own(*job.sinks[0], 0, 1);
+    EXPECT_TRUE(job.sinks[0]->sent_tokens.empty());
+    ASSERT_TRUE(job.until([&] { return !job.sinks[1]->closed_causes.empty(); }));
+    EXPECT_EQ(job.sinks[1]->frames.size(), token + 1)
+        << "nothing of the cancelled frame's end comes";
+  }
+}
+
+}  // namespace
+}  // namespace unisono::test
