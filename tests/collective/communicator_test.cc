@@ -308,6 +308,28 @@ TEST_P(Communicators, AMoveEndsTheOneMovedOnto) {
   });
 }
 
+TEST(Spawn, LeavesAliveWhatItsBodiesHaveMovedOut) {
+  for (const bool is_world : {true, false}) {
+    std::vector<Communicator> kept(2);
+    run_ranks(2, "auto", [&](Communicator& world) {
+      Communicator part = world.duplicate();
+      kept[static_cast<std::size_t>(world.rank())] = std::move(is_world ? world : part);
+    });
+    std::thread other([&] {
+      kept[1].barrier();
+      kept[1].abort("on purpose");
+    });
+    kept[0].barrier();
+    try {
+      for (;;) kept[0].barrier();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kAborted) << error.what();
+      EXPECT_EQ(error.rank(), 1) << error.what();
+    }
+    other.join();
+  }
+}
+
 // As a watchdog does, which does not know that the ranks have gone on with another one.
 TEST(Communicator, MayBeMovedOntoAndFromWhileOthersAbortIt) {
   run_ranks(1, "auto", [](Communicator& world) {
