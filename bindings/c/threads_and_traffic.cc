@@ -33,8 +33,8 @@ SpawnOptions spawn_options(const unisono_spawn_options* given) {
   return options;
 }
 
-// A body that gives up because a call of its failed, which was some other rank's fault, names that
-// one.
+// A body that gives up because its communicator failed, which was some other rank's fault, names
+// that one. A failure of a call alone may be one that it has handled.
 void run_body(int (*body)(void*, unisono_comm*), void* context, Communicator& communicator) {
   const Rank rank = communicator.rank();
   unisono_comm comm{std::move(communicator)};
@@ -42,12 +42,12 @@ void run_body(int (*body)(void*, unisono_comm*), void* context, Communicator& co
   const int outcome = body(context, &comm);
   communicator = std::move(comm.value);
   if (outcome == 0) return;
-  const Rank blamed = unisono_last_error_rank();
+  const Rank blamed = communicator.status().rank();
   std::string message = "the body returned " + std::to_string(outcome);
   if (unisono_last_error_code() != UNISONO_OK) {
     message += std::string(" after: ") + unisono_last_error();
   }
-  throw Error(Status(ErrorCode::kAborted, message, blamed == UNISONO_NO_RANK ? rank : blamed),
+  throw Error(Status(ErrorCode::kAborted, message, blamed < 0 ? rank : blamed),
               {.operation = "spawn"});
 }
 

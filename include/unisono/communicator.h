@@ -17,7 +17,8 @@
 // collectives.
 //
 // Threads. One thread at a time uses a communicator; different communicators may be used from
-// different threads. abort() may be called from any thread at any time.
+// different threads. abort() may be called from any thread at any time in the object's life, also
+// while another one is assigned to it (`comm = comm.shrink()`): it ends the calls of either.
 //
 // Errors. Calls throw unisono::Error. kInvalidArgument and kUnsupported concern the call alone;
 // every other failure is the communicator's: the first one wins, names the rank at fault where

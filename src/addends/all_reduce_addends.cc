@@ -255,7 +255,7 @@ void reduce_all(Communicator& communicator, Request request, const Status& lengt
                          {.timeout = request.options.timeout});
   call.count = sizeof own;
   communicator.run(call);
-  if (!valid) refuse(valid);
+  if (!valid) refuse({valid.code(), valid.message(), communicator.rank()});
   Result<std::vector<std::size_t>> addends = judge(table);
   if (!addends) refuse(addends.error());
   const auto total = static_cast<int>(total_of(*addends));

@@ -203,11 +203,6 @@ Status check_lengths(const Call& call, std::size_t in, std::size_t out, Rank ran
   return Status();
 }
 
-std::uint32_t hash_of(const char* name) {
-  const std::uint32_t hash = fnv1a(name);
-  return hash == 0 ? 1 : hash;
-}
-
 // Of counts that all ranks give alike: their sum, and in the details which of them is whose.
 void record_counts(std::span<const std::size_t> counts, CallRecord* record) {
   record->count = 0;
@@ -323,6 +318,11 @@ Status place_in_buffer(Call* call, std::size_t elements, Rank rank, int size) {
   return check_lengths(*call, elements, elements, rank, size);
 }
 
+std::uint32_t hash_of_name(const char* name) {
+  const std::uint32_t hash = fnv1a(name);
+  return hash == 0 ? 1 : hash;
+}
+
 CallRecord make_record(const Call& call, Order order, std::uint32_t history,
                        std::uint8_t algorithm) {
   CallRecord record;
@@ -343,7 +343,7 @@ CallRecord make_record(const Call& call, Order order, std::uint32_t history,
     if (order == Order::kCanonical) record.op |= kRecordCanonical;
     if (order == Order::kExact) record.op |= kRecordExact;
     if (call.op.kind == OpKind::kUser) {
-      record.details ^= hash_of(call.op.name);
+      record.details ^= hash_of_name(call.op.name);
       if (!call.op.commutative) record.op |= kRecordNotCommutative;
     }
   }

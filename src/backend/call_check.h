@@ -50,6 +50,8 @@ Status fit_buffers(Call* call, std::size_t in_elements, std::size_t out_elements
 /// only the root has that one, others have their own block. Errors as fit_buffers().
 Status place_in_buffer(Call* call, std::size_t elements, Rank rank, int size);
 
+/// What a record has of a user operator's name.
+std::uint32_t hash_of_name(const char* name);
 /// What travels to the peers. `order`: of its reduction; `history`: digest of the collectives
 /// before; `algorithm`: of the hint.
 CallRecord make_record(const Call& call, Order order, std::uint32_t history,

@@ -45,6 +45,7 @@ class HostBackends {
   void set_averaged_ranks(int ranks);
 
   const CallHistory& calls() const { return calls_; }
+  void note_split() { calls_.note_split(); }
   TrafficCounter& traffic() { return traffic_; }
   const TrafficCounter& traffic() const { return traffic_; }
   CallSelection& selection() { return selection_; }

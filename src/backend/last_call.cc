@@ -3,9 +3,15 @@
 namespace unisono {
 namespace {
 
-bool same_op(const ReduceOp& a, const ReduceOp& b) {
+bool computes_as(const ReduceOp& a, const ReduceOp& b) {
   return a.kind == b.kind && a.scalar == b.scalar && a.function == b.function &&
-         a.context == b.context && a.name == b.name && a.commutative == b.commutative;
+         a.context == b.context && a.commutative == b.commutative;
+}
+
+// By its text, as peers compare it: that is the caller's, and may have changed where it stands.
+bool has_name_in(const ReduceOp& op, const CallRecord& record) {
+  return op.kind != OpKind::kUser ||
+         (op.name != nullptr && hash_of_name(op.name) == record.details);
 }
 
 }  // namespace
@@ -28,7 +34,8 @@ bool LastCall::is_again(const Call& call) const {
   if (start_ == 0 || call.collective != call_.collective || call.count != call_.count ||
       call.type != call_.type || call.root != call_.root ||
       call.options.order != call_.options.order || !call.options.algorithm.empty() ||
-      !call_.options.algorithm.empty() || has_counts(call) || !same_op(call.op, call_.op)) {
+      !call_.options.algorithm.empty() || has_counts(call) || !computes_as(call.op, call_.op) ||
+      !has_name_in(call.op, record_)) {
     return false;
   }
   if (call.in == call_.in && call.out == call_.out) return true;
@@ -39,7 +46,7 @@ bool LastCall::is_again(const Call& call) const {
 }
 
 Result<const compute::Reduction*> LastReduction::of(const Call& call, Order order) {
-  if (!reduction_ || type_ != call.type || order_ != order || !same_op(op_, call.op)) {
+  if (!reduction_ || type_ != call.type || order_ != order || !computes_as(op_, call.op)) {
     UNISONO_ASSIGN(reduction_, compute::Reduction::make(call.type, call.op, ranks_, order));
     type_ = call.type;
     op_ = call.op;

@@ -34,6 +34,9 @@ class CallHistory {
     return next_++;
   }
 
+  /// What follows are steps of split(), which are no other's calls though they look alike.
+  void note_split() { digest_ ^= 0x53504c54; }
+
   /// Null where the call is not made yet, or so long ago that it is forgotten.
   const CallRecord* find(std::uint64_t sequence) const {
     if (sequence >= next_ || next_ - sequence > latest_.size()) return nullptr;

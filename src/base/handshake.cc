@@ -14,7 +14,6 @@
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/rand.h>
 
 #include <algorithm>
 #include <cstring>
@@ -23,6 +22,7 @@
 
 #include "base/assert.h"
 #include "base/keyed_mac.h"
+#include "base/random_bytes.h"
 
 namespace unisono {
 namespace {
@@ -153,7 +153,7 @@ JobKey::~JobKey() { OPENSSL_cleanse(bytes_.data(), bytes_.size()); }
 
 JobKey JobKey::random() {
   JobKey key;
-  UNISONO_ASSERT(RAND_bytes(key.bytes_.data(), static_cast<int>(key.bytes_.size())) == 1,
+  UNISONO_ASSERT(fill_with_random(key.bytes_.data(), key.bytes_.size()),
                  "the system's random generator gives nothing");
   return key;
 }
@@ -224,7 +224,7 @@ Status Handshake::consume(std::span<const std::byte>* bytes) {
 
 bool Handshake::make_own_hello() {
   Hello hello = make_hello(identity_, role_);
-  if (RAND_bytes(hello.nonce, sizeof hello.nonce) != 1) {
+  if (!fill_with_random(hello.nonce, sizeof hello.nonce)) {
     fail({ErrorCode::kSystem, "the system's random generator gives nothing"});
     return false;
   }

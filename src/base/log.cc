@@ -5,22 +5,26 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
+
+#include "base/per_process.h"
 
 namespace unisono::log {
 namespace {
 
 std::atomic<Hook> hook{nullptr};
+std::atomic<Level> level_shown{Level::kWarning};
 
-spdlog::logger& logger() {
-  static const std::shared_ptr<spdlog::logger> instance = [] {
-    auto made = std::make_shared<spdlog::logger>(
-        "unisono", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-    made->set_pattern("%H:%M:%S.%e %n[%P] %^%l%$: %v");
-    made->set_level(spdlog::level::warn);
-    return made;
-  }();
-  return *instance;
-}
+struct Logger {
+  std::mutex mutex;
+  spdlog::logger lines{"unisono", std::make_shared<spdlog::sinks::stderr_color_sink_st>()};
+
+  Logger() {
+    lines.set_pattern("%H:%M:%S.%e %n[%P] %^%l%$: %v");
+    lines.set_level(spdlog::level::trace);
+  }
+};
+constinit PerProcess<Logger> logger;
 
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
@@ -41,13 +45,16 @@ spdlog::level::level_enum to_spdlog(Level level) {
 }  // namespace
 
 void set_hook(Hook new_hook) { hook.store(new_hook); }
-void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+void set_level(Level level) { level_shown.store(level, std::memory_order_relaxed); }
 
 void write(Level level, std::string_view message) {
   if (level >= Level::kWarning) {
     if (Hook current = hook.load()) current(level, message);
   }
-  logger().log(to_spdlog(level), "{}", message);
+  if (level < level_shown.load(std::memory_order_relaxed)) return;
+  Logger& shown = logger.get();
+  const std::lock_guard lock(shown.mutex);
+  shown.lines.log(to_spdlog(level), "{}", message);
 }
 
 }  // namespace unisono::log

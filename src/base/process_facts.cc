@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/number_text.h"
+#include "base/per_process.h"
 #include "base/small_file.h"
 
 namespace unisono {
@@ -32,13 +33,18 @@ std::uint64_t inode_of(const char* path) {
   return ::stat(path, &facts) == 0 ? facts.st_ino : 0;
 }
 
+struct Boot {
+  std::mutex mutex;
+  std::string id;
+};
+constinit PerProcess<Boot> boot_of_host;
+
 // Read once, unless that fails.
 std::string boot_id() {
-  static std::mutex mutex;
-  static std::string known;
-  const std::lock_guard lock(mutex);
-  if (known.empty()) known = first_line("/proc/sys/kernel/random/boot_id", kLineBytesMax);
-  return known;
+  Boot& boot = boot_of_host.get();
+  const std::lock_guard lock(boot.mutex);
+  if (boot.id.empty()) boot.id = first_line("/proc/sys/kernel/random/boot_id", kLineBytesMax);
+  return boot.id;
 }
 
 // What processes have in common whose numbers and times of start mean the same; ends in a kPart.

@@ -2,9 +2,11 @@
 #include "unisono/communicator.h"
 
 #include <algorithm>
+#include <mutex>
 #include <vector>
 
 #include "backend/call_check.h"
+#include "base/per_process.h"
 #include "comm/communicator_state.h"
 #include "comm/grow.h"
 #include "comm/member.h"
@@ -12,6 +14,22 @@
 #include "comm/split.h"
 
 namespace unisono {
+namespace {
+
+// Of every state_ that there is. Calls do without, since their thread alone changes theirs: it is
+// abort() that meets changes.
+constinit PerProcess<std::mutex> changes;
+
+std::shared_ptr<detail::CommunicatorState> exchange(
+    std::shared_ptr<detail::CommunicatorState>& held,
+    std::shared_ptr<detail::CommunicatorState> other) {
+  const std::lock_guard lock(changes.get());
+  held.swap(other);
+  return other;
+}
+
+}  // namespace
+
 namespace detail {
 
 const Status kEmpty(ErrorCode::kNotMember,
@@ -48,14 +66,15 @@ void Collectives::place_call(Call* call, std::size_t elements) const {
 }
 
 Communicator::Communicator() = default;
-Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator::Communicator(Communicator&& other) noexcept
+    : Collectives(exchange(other.state_, nullptr)) {}
 Communicator::Communicator(std::shared_ptr<detail::CommunicatorState> state)
     : Collectives(std::move(state)) {}
 
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   if (this != &other) {
     close();
-    state_ = std::move(other.state_);
+    exchange(state_, exchange(other.state_, nullptr));
   }
   return *this;
 }
@@ -191,7 +210,12 @@ Communicator Communicator::grow(const GrowOptions& options) {
 }
 
 void Communicator::abort(const std::string& reason) {
-  if (state_ != nullptr && !state_->runtime().is_forked_copy()) state_->abort(reason);
+  std::shared_ptr<detail::CommunicatorState> keep;
+  {
+    const std::lock_guard lock(changes.get());
+    keep = state_;
+  }
+  if (keep != nullptr && !keep->runtime().is_forked_copy()) keep->abort(reason);
 }
 
 void Communicator::close() {

@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/per_process.h"
 #include "comm/communicator_state.h"
 #include "comm/grow.h"
 #include "comm/split.h"
@@ -21,17 +22,15 @@ namespace {
 
 // The job of this process: of init() alone, ranks that are threads have their own. One thread at a
 // time looks at it, from before the job is joined until it is known; whoever comes meanwhile is
-// refused. A forked child takes it from its parent's thread, which is not there any more.
+// refused.
 class ProcessJob {
  public:
-  ProcessJob() : turn_(Runtime::forks_so_far() + 1) {
-    int holder = turn_holder.load(std::memory_order_relaxed);
-    while (holder != turn_) {
-      if (turn_holder.compare_exchange_weak(holder, turn_, std::memory_order_acquire)) break;
+  ProcessJob() {
+    if (here_.is_looked_at.exchange(true, std::memory_order_acquire)) {
+      refuse("another thread of this process is in init(): it joins the job");
     }
-    if (holder == turn_) refuse("another thread of this process is in init(): it joins the job");
-    const auto running = runtime.lock();
-    if (running != nullptr && !running->is_shut_down() && !running->is_forked_copy()) {
+    const auto running = here_.runtime.lock();
+    if (running != nullptr && !running->is_shut_down()) {
       end_turn();
       refuse("init() was called before in this process; close() its communicators first");
     }
@@ -39,17 +38,20 @@ class ProcessJob {
   ~ProcessJob() { end_turn(); }
   ProcessJob(const ProcessJob&) = delete;
 
-  void set(const std::shared_ptr<Runtime>& joined) { runtime = joined; }
+  void set(const std::shared_ptr<Runtime>& joined) { here_.runtime = joined; }
 
  private:
-  static void end_turn() { turn_holder.store(0, std::memory_order_release); }
+  struct Here {
+    std::atomic<bool> is_looked_at{false};
+    std::weak_ptr<Runtime> runtime;
+  };
+  void end_turn() { here_.is_looked_at.store(false, std::memory_order_release); }
   [[noreturn]] static void refuse(const char* why) {
     throw Error(Status(ErrorCode::kInvalidArgument, why), {.operation = "init"});
   }
 
-  static inline std::weak_ptr<Runtime> runtime;
-  static inline std::atomic<int> turn_holder{0};  // 0: nobody
-  const int turn_;
+  static inline constinit PerProcess<Here> of_process_;
+  Here& here_ = of_process_.get();
 };
 
 template <typename T>

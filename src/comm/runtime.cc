@@ -1,9 +1,8 @@
 // How a rank's runtime comes about and ends.
 #include "comm/runtime.h"
 
-#include <pthread.h>
-
 #include <algorithm>
+#include <mutex>
 #include <numeric>
 #include <set>
 #include <sstream>
@@ -22,8 +21,16 @@
 namespace unisono {
 namespace {
 
-std::atomic<int> runtimes_alive{0};
-std::atomic<int> runtimes_open{0};
+struct Runtimes {
+  std::atomic<int> alive{0}, open{0};
+};
+constinit PerProcess<Runtimes> runtimes;
+
+struct LeftToParents {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<void>> kept;
+};
+constinit PerProcess<LeftToParents> left_to_parents;
 
 // shut_down() polls transports whose operations are all over.
 class DropSink final : public FrameSink {
@@ -45,9 +52,9 @@ std::shared_ptr<const HelperThreads> count_this_thread() {
   };
   thread_local Counted own;
   std::shared_ptr<const HelperThreads> counted = own.once.lock();
-  if (counted == nullptr || own.forks != Runtime::forks_so_far()) {
+  if (counted == nullptr || own.forks != forks_so_far()) {
     counted = std::make_shared<const HelperThreads>(1);
-    own = {counted, Runtime::forks_so_far()};
+    own = {counted, forks_so_far()};
   }
   return counted;
 }
@@ -93,34 +100,22 @@ Member member_here(Rank rank) {
 
 }  // namespace
 
-int Runtime::forks_so_far() {
-  static const int registered = pthread_atfork(nullptr, nullptr, [] {
-    forks_.fetch_add(1, std::memory_order_relaxed);
-    ProcessThreads::forget();
-    runtimes_alive.store(0);
-    runtimes_open.store(0);
-  });
-  static_cast<void>(registered);
-  return forks_.load(std::memory_order_relaxed);
-}
-
-int Runtime::alive() { return runtimes_alive.load(); }
-int Runtime::open() { return runtimes_open.load(); }
+int Runtime::alive() { return runtimes.get().alive.load(); }
+int Runtime::open() { return runtimes.get().open.load(); }
 
 Runtime::Runtime(RuntimeOptions& options)
-    : forks_before_(forks_so_far()),
-      thread_(options.size > 1 ? count_this_thread() : nullptr),
+    : thread_(options.size > 1 ? count_this_thread() : nullptr),
       config_(std::move(options.config)),
       scratch_(config_.scratch_bytes),
       transports_(config_, options.rank, options.size) {
-  runtimes_alive.fetch_add(1);
-  runtimes_open.fetch_add(1);
+  runtimes.get().alive.fetch_add(1);
+  runtimes.get().open.fetch_add(1);
 }
 
 Runtime::~Runtime() {
   shut_down();
   engine_.reset();  // ends the progress thread before what it looks at
-  runtimes_alive.fetch_sub(1);
+  runtimes.get().alive.fetch_sub(1);
 }
 
 // The engine's own thread may be in a callback: that held the last of it, or it waits for what the
@@ -311,7 +306,7 @@ void Runtime::give_up_dead() {
 }
 
 void Runtime::shut_down() {
-  if (is_open_.exchange(false)) runtimes_open.fetch_sub(1);
+  if (is_open_.exchange(false)) runtimes.get().open.fetch_sub(1);
   if (engine_ == nullptr || shut_down_.exchange(true)) return;
   give_up_dead();
   close_transports();
@@ -334,10 +329,9 @@ void Runtime::close_transports() {
 }
 
 void leave_to_parent(std::shared_ptr<void> inherited) {
-  static std::mutex mutex;
-  static auto* const kept = new std::vector<std::shared_ptr<void>>;
-  const std::lock_guard guard(mutex);
-  kept->push_back(std::move(inherited));
+  LeftToParents& all = left_to_parents.get();
+  const std::lock_guard lock(all.mutex);
+  all.kept.push_back(std::move(inherited));
 }
 
 Result<void*> Runtime::allocate(std::size_t bytes, MemoryKind kind) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "algorithms/selection.h"
+#include "base/per_process.h"
 #include "comm/host_load.h"
 #include "comm/job_news.h"
 #include "comm/plain_memory.h"
@@ -100,11 +101,9 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   /// Drains, says goodbye. Idempotent; under no lock.
   void shut_down();
   bool is_shut_down() const { return shut_down_.load(); }
-  /// How often this process is a fork of one before it.
-  static int forks_so_far();
   /// True in a forked child: all of this is still its parent's, memory, links and threads. It must
   /// be left as it is, and never be destroyed.
-  bool is_forked_copy() const { return forks_.load(std::memory_order_relaxed) != forks_before_; }
+  bool is_forked_copy() const { return forks_so_far() != forks_before_; }
 
   /// Memory that local peers can read in place; plain memory where ranks do not share any. Any
   /// thread.
@@ -149,9 +148,7 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   Status share(std::span<const std::byte> memory, const MemorySource& source,
                RegistrationFacts* facts);
 
-  /// Comparing this is quicker than asking the system for the process id.
-  static inline std::atomic<int> forks_{0};
-  const int forks_before_;
+  const int forks_before_ = forks_so_far();
   const std::shared_ptr<const HelperThreads> thread_;  // null where there is no peer to wait for
   Config config_;
   algorithms::SelectionTable selection_;

@@ -1,6 +1,8 @@
 // Ranks as threads of the calling program; the door to those that are processes.
+#include <algorithm>
 #include <atomic>
 #include <future>
+#include <memory>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -50,8 +52,15 @@ class FirstFailure {
   std::exception_ptr failure_;
 };
 
+// False where a body has moved a communicator out, which is open.
+bool has_left(const std::weak_ptr<Runtime>& joined) {
+  const std::shared_ptr<Runtime> runtime = joined.lock();
+  return runtime == nullptr || runtime->is_shut_down();
+}
+
 void run_threads(const SpawnJob& job) {
   FirstFailure first;
+  std::vector<std::weak_ptr<Runtime>> joined(static_cast<std::size_t>(job.size));
   const NoteFailure note = [&first](const std::exception_ptr& failure) { first.note(failure); };
   // Nobody begins before all exist: a rank that waits for one that cannot be made would do so
   // until its deadline.
@@ -64,7 +73,7 @@ void run_threads(const SpawnJob& job) {
       threads.emplace_back([&, may_begin, rank] {
         if (!may_begin.get()) return;
         try {
-          run_rank(job, rank, note);
+          run_rank(job, rank, note, &joined[static_cast<std::size_t>(rank)]);
         } catch (...) {
           note(std::current_exception());
         }
@@ -77,7 +86,7 @@ void run_threads(const SpawnJob& job) {
   }
   all_exist.set_value(refusal.empty());
   for (std::thread& thread : threads) thread.join();
-  rendezvous::end_arbiters_of(job.name);
+  if (std::all_of(joined.begin(), joined.end(), has_left)) rendezvous::end_arbiters_of(job.name);
   if (!refusal.empty()) {
     throw Error(Status(ErrorCode::kOutOfResources, refusal, static_cast<Rank>(threads.size())),
                 {.operation = "spawn"});
@@ -98,8 +107,10 @@ std::string describe_failure(int rank, const std::exception_ptr& failure) {
   }
 }
 
-void run_rank(const SpawnJob& job, int rank, const NoteFailure& note) {
+void run_rank(const SpawnJob& job, int rank, const NoteFailure& note,
+              std::weak_ptr<Runtime>* joined) {
   Communicator world = join_job(rank_options(job, rank));
+  if (joined != nullptr) *joined = CommunicatorAccess::state(world)->shared_runtime();
   try {
     job.body(world);
   } catch (...) {

@@ -6,6 +6,7 @@
 
 #include <exception>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@
 #include "unisono/communicator.h"
 
 namespace unisono {
+
+class Runtime;
 
 inline constexpr int kSpawnRanksMax = 1024;
 
@@ -29,8 +32,9 @@ struct SpawnJob {
 /// have heard of it. It may be called for one exception more than once.
 using NoteFailure = std::function<void(const std::exception_ptr& failure)>;
 
-/// Joins, runs the body, leaves. Throws what the body threw, after noting it.
-void run_rank(const SpawnJob& job, int rank, const NoteFailure& note);
+/// Joins, tells what, runs the body, leaves. Throws what the body threw, after noting it.
+void run_rank(const SpawnJob& job, int rank, const NoteFailure& note,
+              std::weak_ptr<Runtime>* joined = nullptr);
 
 /// "rank 1 threw: on purpose"
 std::string describe_failure(int rank, const std::exception_ptr& failure);

@@ -141,6 +141,10 @@ std::uint32_t take_communicator_id(Runtime& runtime) {
 Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int color, int key,
                                                  std::span<const Rank> expected) {
   Runtime& runtime = parent.runtime();
+  {
+    const Engine::Lock lock(runtime.engine());
+    parent.host().note_split();
+  }
   UNISONO_ASSIGN(const std::vector<Vote> votes, share(parent, make_vote(color, key, expected)));
   const Part part(votes, parent.rank());
   const std::vector<Rank>& ranks = part.ranks();

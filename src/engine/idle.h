@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/per_process.h"
 
 namespace unisono {
 
@@ -58,13 +59,11 @@ class Looks {
 /// jobs one of them is in, and HelperThreads. Any thread.
 class ProcessThreads {
  public:
-  static void add(int threads) { count_.fetch_add(threads, std::memory_order_relaxed); }
-  /// In the child of a fork, which has none of them.
-  static void forget() { count_.store(0, std::memory_order_relaxed); }
-  static int count() { return count_.load(std::memory_order_relaxed); }
+  static void add(int threads) { count_.get().fetch_add(threads, std::memory_order_relaxed); }
+  static int count() { return count_.get().load(std::memory_order_relaxed); }
 
  private:
-  static inline std::atomic<int> count_{0};
+  static inline constinit PerProcess<std::atomic<int>> count_;
 };
 
 /// The ranks of a job that share a host's cores, as one of them sees them.

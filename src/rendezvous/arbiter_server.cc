@@ -1,20 +1,22 @@
 #include "rendezvous/arbiter_server.h"
 
 #include <fmt/format.h>
+#include <openssl/crypto.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <list>
 #include <mutex>
 #include <system_error>
 #include <thread>
 
 #include "base/errno_text.h"
-#include "base/handshake.h"
 #include "base/log.h"
+#include "base/per_process.h"
 #include "base/signals_blocked.h"
 
 namespace unisono::rendezvous {
@@ -27,7 +29,6 @@ struct Running {
   std::thread thread;
   const Store* const store;
   const std::string rendezvous;
-  const pid_t process = ::getpid();  // a forked child has this entry but not the thread
 
   Running(const Store* in, std::string name) : store(in), rendezvous(std::move(name)) {}
   // Pairs with the release store that is the thread's last action.
@@ -40,29 +41,15 @@ struct Running {
   }
 };
 
-// Joins what is left when the process exits. The loops answer at once: they never block outside
-// epoll_wait.
+void end_at_exit();
+
+// The loops answer at once: they never block outside epoll_wait.
 class Arbiters {
  public:
   Arbiters() {
-    // Makes the logger first, so that it is destroyed after the threads that use it have ended.
-    log::debug("the first arbiter of this process starts");
-    // Likewise OpenSSL's random numbers, of which a thread may make some at that moment.
-    static_cast<void>(random_hex(1));
-  }
-  ~Arbiters() { end_all(); }
-
-  void end_all() {
-    const std::lock_guard lock(mutex_);
-    for (auto& running : running_) {
-      // Joining a thread that does not exist would wait for ever.
-      if (running->process == ::getpid()) {
-        running->end();
-      } else {
-        static_cast<void>(running.release());
-      }
-    }
-    running_.clear();
+    // First, so that OpenSSL ends after the threads that use it.
+    ::OPENSSL_init_crypto(0, nullptr);
+    std::atexit(end_at_exit);
   }
 
   void add(std::unique_ptr<Running> running) {
@@ -75,7 +62,7 @@ class Arbiters {
   void end_if(Done&& done) {
     const std::lock_guard lock(mutex_);
     for (auto at = running_.begin(); at != running_.end();) {
-      if ((*at)->process != ::getpid() || !done(**at)) {
+      if (!done(**at)) {
         ++at;
         continue;
       }
@@ -89,13 +76,17 @@ class Arbiters {
   std::list<std::unique_ptr<Running>> running_;
 };
 
-Arbiters& arbiters() {
-  static Arbiters instance;
-  return instance;
+constinit PerProcess<Arbiters> arbiters;
+
+// Joins what is left.
+void end_at_exit() {
+  if (Arbiters* const made = arbiters.find()) {
+    made->end_if([](const Running&) { return true; });
+  }
 }
 
 Result<ArbiterLoop*> start(ArbiterOptions options, GuardedFd rank_zero) {
-  Arbiters& all = arbiters();
+  Arbiters& all = arbiters.get();
   all.end_if([](const Running& other) { return other.is_finished(); });
   const Rank self = options.self;
   auto running = std::make_unique<Running>(options.store, options.rendezvous);
@@ -137,26 +128,26 @@ Result<ArbiterLoop*> start_standby(ArbiterOptions options) {
 }
 
 void end_standby(ArbiterLoop* loop, bool left) {
-  arbiters().end_if([&](const Running& running) {
+  arbiters.get().end_if([&](const Running& running) {
     if (running.loop.get() != loop || loop->has_taken_over()) return false;
     if (left) loop->note_own_rank_left();
     return true;
   });
 }
 
-void prepare_arbiters() { static_cast<void>(arbiters()); }
+void prepare_arbiters() { static_cast<void>(arbiters.get()); }
 
-void end_arbiters() { arbiters().end_all(); }
+void end_arbiters() { end_at_exit(); }
 
 void end_failed_arbiters(const Store* store, const std::string& rendezvous) {
-  arbiters().end_if([&](const Running& running) {
+  arbiters.get().end_if([&](const Running& running) {
     return running.is_finished() ||
            (running.store == store && running.rendezvous == rendezvous && running.loop->failed());
   });
 }
 
 void end_arbiters_of(const std::string& rendezvous) {
-  arbiters().end_if([&](const Running& running) { return running.rendezvous == rendezvous; });
+  arbiters.get().end_if([&](const Running& running) { return running.rendezvous == rendezvous; });
 }
 
 }  // namespace unisono::rendezvous

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <system_error>
@@ -15,6 +16,7 @@
 
 #include "base/errno_text.h"
 #include "base/log.h"
+#include "base/per_process.h"
 #include "base/signals_blocked.h"
 #include "base/unique_fd.h"
 #include "rendezvous/arbiter_server.h"
@@ -28,7 +30,6 @@ struct Service {
   UniqueFd wakes;
   bool ended = false;
   std::thread thread;
-  Service* inherited = nullptr;  // a forked child's: of its parent
 
   void wake() const {
     const std::uint64_t one = 1;
@@ -37,24 +38,26 @@ struct Service {
   }
 };
 
-// The clients of this process. The mutex is held while one of them is served, and across fork(), so
-// that a child finds no client in the middle of something.
+void end_control_at_exit();
+
+// The clients of this process.
 struct Served {
-  std::mutex mutex;
+  std::mutex mutex;  // held while one of them is served
   std::vector<ControlClient*> clients;
   std::unique_ptr<Service> service;  // null without clients
-  Service* inherited = nullptr;
 
+  Served() {
+    prepare_arbiters();  // first, so that they end after the thread, which may start one
+    std::atexit(end_control_at_exit);
+  }
   bool has(const ControlClient* client) const {
     return std::find(clients.begin(), clients.end(), client) != clients.end();
   }
 };
 
-// Never destroyed: fork handlers may run after static destructors.
-Served& served() {
-  static Served* const instance = new Served;
-  return *instance;
-}
+constinit PerProcess<Served> of_process;
+
+Served& served() { return of_process.get(); }
 
 struct Turn {
   ControlClient* client;
@@ -104,17 +107,6 @@ void serve_until_ended(const Service& service) {
   }
 }
 
-void lock_before_fork() { served().mutex.lock(); }
-void unlock_in_parent() { served().mutex.unlock(); }
-void forget_in_child() {
-  served().clients.clear();
-  // Neither joined nor destroyed: the thread is not here.
-  if (Service* const parents = served().service.release()) {
-    parents->inherited = std::exchange(served().inherited, parents);
-  }
-  served().mutex.unlock();
-}
-
 // Under the mutex. What is returned is to be joined without it.
 std::unique_ptr<Service> end_service() {
   if (served().service == nullptr) return nullptr;
@@ -128,22 +120,15 @@ void join(const std::unique_ptr<Service>& service) {
 }
 
 // A process may end with clients that nobody has removed.
-struct EndsWithProcess {
-  EndsWithProcess() {
-    // Makes the logger first, so that it is destroyed after the thread that uses it has ended.
-    log::debug("the first control connection of this process is served");
-    prepare_arbiters();  // likewise: the thread may start one
-    ::pthread_atfork(lock_before_fork, unlock_in_parent, forget_in_child);
+void end_control_at_exit() {
+  if (of_process.find() == nullptr) return;
+  std::unique_ptr<Service> service;
+  {
+    const std::lock_guard lock(served().mutex);
+    service = end_service();
   }
-  ~EndsWithProcess() {
-    std::unique_ptr<Service> service;
-    {
-      const std::lock_guard lock(served().mutex);
-      service = end_service();
-    }
-    join(service);
-  }
-};
+  join(service);
+}
 
 Status start_service() {
   auto service = std::make_unique<Service>();
@@ -168,7 +153,6 @@ Status start_service() {
 }  // namespace
 
 Status add_to_control_thread(ControlClient* client) {
-  static const EndsWithProcess ends_with_process;
   const std::lock_guard lock(served().mutex);
   if (served().service == nullptr) UNISONO_TRY(start_service());
   served().clients.push_back(client);

@@ -1,11 +1,10 @@
 #include "rendezvous/probe.h"
 
-#include <openssl/rand.h>
-
 #include <cstring>
 
 #include "base/assert.h"
 #include "base/little_endian.h"
+#include "base/random_bytes.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -23,7 +22,7 @@ bool is_kind(std::uint8_t kind) {
 
 std::optional<ProbeNonce> random_nonce() {
   ProbeNonce nonce;
-  if (RAND_bytes(nonce.data(), static_cast<int>(nonce.size())) != 1) return std::nullopt;
+  if (!fill_with_random(nonce.data(), nonce.size())) return std::nullopt;
   return nonce;
 }
 

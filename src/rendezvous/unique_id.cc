@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include "base/little_endian.h"
 #include "base/log.h"
 #include "base/network.h"
+#include "base/per_process.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -73,7 +73,6 @@ class WaitingIds {
  public:
   Status add(const std::string& job_id, std::vector<Listener> listeners) {
     const std::lock_guard lock(mutex_);
-    forget_parents();
     if (ids_.size() >= kWaitingIdsMax) {
       return {ErrorCode::kOutOfResources,
               fmt::format("{} unique ids of this process wait for their rank 0, which is the limit;"
@@ -86,7 +85,6 @@ class WaitingIds {
 
   Result<std::vector<Listener>> take(const std::string& job_id) {
     const std::lock_guard lock(mutex_);
-    forget_parents();
     const auto found = ids_.find(job_id);
     if (found == ids_.end()) {
       return Status(ErrorCode::kInvalidArgument,
@@ -100,21 +98,11 @@ class WaitingIds {
   }
 
  private:
-  void forget_parents() {
-    if (process_ == ::getpid()) return;
-    ids_.clear();
-    process_ = ::getpid();
-  }
-
   std::mutex mutex_;
-  pid_t process_ = ::getpid();
   std::map<std::string, std::vector<Listener>> ids_;
 };
 
-WaitingIds& waiting_ids() {
-  static auto& ids = *new WaitingIds;  // leaked until exit: its guards refer to other statics
-  return ids;
-}
+constinit PerProcess<WaitingIds> waiting_ids;
 
 Result<UniqueId> encode(const JobKey& key, const std::string& job_id, std::uint16_t port,
                         const std::vector<std::string>& hosts) {
@@ -166,7 +154,7 @@ Result<UniqueId> make_unique_id(const std::string& interface_address) {
   if (interface_address.empty()) hosts = local_addresses(remote.is_ipv6);
   UNISONO_ASSIGN(const UniqueId id, encode(key, job_id, remote.port, hosts));
   listeners.push_back(std::move(remote));
-  UNISONO_TRY(waiting_ids().add(job_id, std::move(listeners)));
+  UNISONO_TRY(waiting_ids.get().add(job_id, std::move(listeners)));
   return id;
 }
 
@@ -197,7 +185,7 @@ Result<Contact> contact_of(const UniqueId& id) {
 }
 
 Result<std::vector<Listener>> take_listeners(const std::string& job_id) {
-  return waiting_ids().take(job_id);
+  return waiting_ids.get().take(job_id);
 }
 
 }  // namespace unisono::rendezvous

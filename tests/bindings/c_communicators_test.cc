@@ -357,6 +357,26 @@ TEST(CCommunicators, ABodyThatFailsNamesItsRank) {
   EXPECT_TRUE(is_code(unisono_spawn(0, call_body, nullptr, nullptr), UNISONO_INVALID_ARGUMENT));
 }
 
+// Rank 0 gives up for a reason of its own, after it has handled a failure that rank 1 was named
+// for.
+int handle_then_fail(void*, unisono_comm* comm) {
+  char words[64] = {};
+  if (unisono_comm_rank(comm) == 1) {
+    unisono_send(comm, words, 64, UNISONO_UINT8, 0, 7, nullptr);
+    return unisono_barrier(comm, nullptr) == UNISONO_OK ? 0 : 1;
+  }
+  unisono_receive(comm, words, 4, UNISONO_UINT8, 1, 7, nullptr, nullptr);
+  if (unisono_last_error_rank() != 1) return 1;
+  return unisono_barrier(comm, nullptr) == UNISONO_OK ? 5 : 1;
+}
+
+TEST(CCommunicators, ABodyThatHasHandledAnothersFailureNamesItself) {
+  const unisono_code code = unisono_spawn(2, handle_then_fail, nullptr, nullptr);
+  EXPECT_TRUE(is_code(code, UNISONO_ABORTED));
+  EXPECT_THAT(unisono_last_error(), HasSubstr("returned 5"));
+  EXPECT_EQ(unisono_last_error_rank(), 0);
+}
+
 TEST(CCommunicators, RefuseOptionsOfSpawnThatMeanNothing) {
   const auto spawned_with = [](void (*set)(unisono_spawn_options*)) {
     unisono_spawn_options options = UNISONO_SPAWN_OPTIONS_INIT;

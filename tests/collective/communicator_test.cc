@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -304,6 +305,49 @@ TEST_P(Communicators, AMoveEndsTheOneMovedOnto) {
     Communicator moved = std::move(part);
     EXPECT_TRUE(part.empty());
     moved.barrier();
+  });
+}
+
+TEST(Spawn, LeavesAliveWhatItsBodiesHaveMovedOut) {
+  for (const bool is_world : {true, false}) {
+    std::vector<Communicator> kept(2);
+    run_ranks(2, "auto", [&](Communicator& world) {
+      Communicator part = world.duplicate();
+      kept[static_cast<std::size_t>(world.rank())] = std::move(is_world ? world : part);
+    });
+    std::thread other([&] {
+      kept[1].barrier();
+      kept[1].abort("on purpose");
+    });
+    kept[0].barrier();
+    try {
+      for (;;) kept[0].barrier();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kAborted) << error.what();
+      EXPECT_EQ(error.rank(), 1) << error.what();
+    }
+    other.join();
+  }
+}
+
+// As a watchdog does, which does not know that the ranks have gone on with another one.
+TEST(Communicator, MayBeMovedOntoAndFromWhileOthersAbortIt) {
+  run_ranks(1, "auto", [](Communicator& world) {
+    Communicator comm;
+    std::atomic<bool> is_over{false};
+    std::vector<std::thread> watchdogs;
+    for (int i = 0; i < 2; ++i) {
+      watchdogs.emplace_back([&] {
+        while (!is_over) comm.abort("it takes long");
+      });
+    }
+    for (int i = 0; i < 20'000; ++i) {
+      comm = world.duplicate();
+      if (i % 2 == 0) const Communicator other(std::move(comm));
+    }
+    is_over = true;
+    for (std::thread& watchdog : watchdogs) watchdog.join();
+    EXPECT_EQ(code_of([&] { world.barrier(); }), ErrorCode::kOk);
   });
 }
 

@@ -4,10 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <stdexcept>
+#include <thread>
 
 #include "base/sanitizers.h"
 #include "tests/collective/collective_case.h"
@@ -338,6 +340,31 @@ TEST_P(Processes, MayForkChildrenThatEndNormally) {
     comm.all_reduce(buffer, buffer, ops::sum);
     if (buffer[kCount - 1] != 2.0f) throw std::runtime_error("the child released the buffer");
   });
+}
+
+// However the fork falls: while ranks of another thread meet, share memory, or leave.
+TEST(ForkedChild, HasJobsOfItsOwnWhileItsParentsThreadsJoinOthers) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers' own locks are not held across a fork";
+  for (const char* const transport : {"shm", "loopback"}) {
+    const auto job = [transport] { run_ranks(2, transport, [](Communicator& c) { c.barrier(); }); };
+    std::atomic<bool> enough{false};
+    std::thread jobs([&] {
+      while (!enough) job();
+    });
+    int status = 0, children = 0;
+    for (; children < 60 && status == 0; ++children) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        ::alarm(30);  // ends it where it hangs
+        job();
+        ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+      }
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+    }
+    enough = true;
+    jobs.join();
+    EXPECT_EQ(status, 0) << "of child " << children << " over " << transport;
+  }
 }
 
 TEST(Spawn, RefusesToForkInsideAJob) {

@@ -2,7 +2,9 @@
 // find may be missed there.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -145,6 +147,33 @@ TEST_P(RepeatedCalls, ThatDifferBetweenRanksAreAnErrorOnBoth) {
     for (int i = 0; i < 5; ++i) call(4);
     EXPECT_EQ(code_of([&] { call(comm.rank() == 0 ? 4 : 5); }), ErrorCode::kMismatch);
     EXPECT_EQ(code_of([&] { call(4); }), ErrorCode::kMismatch);
+  });
+}
+
+// Ranks compare operators by their names, not by where these stand.
+TEST_P(RepeatedCalls, SeeThatTheNameOfAnOperatorHasChangedInItsPlace) {
+  static const auto choose = [](const void* in, void* inout, std::size_t count, DataType,
+                                void* name) {
+    const auto* from = static_cast<const std::int32_t*>(in);
+    auto* into = static_cast<std::int32_t*>(inout);
+    for (std::size_t i = 0; i < count; ++i) {
+      into[i] =
+          *static_cast<const char*>(name) == 'm' ? std::max(from[i], into[i]) : from[i] + into[i];
+    }
+  };
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<std::int32_t> in{3 + comm.rank()}, out(1), elsewhere{in};
+    char name[] = "add";
+    const auto call = [&](const char* text, std::vector<std::int32_t>& from, auto& into) {
+      std::strcpy(name, text);
+      comm.all_reduce(from, into, ops::user_op(name, choose, name));
+      return into[0];
+    };
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(call("add", in, out), 7);
+    EXPECT_EQ(comm.rank() == 0 ? call("max", in, out) : call("max", elsewhere, elsewhere), 4);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(call("add", in, out), 7);
+    EXPECT_EQ(code_of([&] { call(comm.rank() == 0 ? "add" : "max", in, out); }),
+              ErrorCode::kMismatch);
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "comm/part.h"
 #include "tests/fault/outcome_board.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/tested_transports.h"
@@ -128,6 +129,24 @@ TEST_P(Mismatch, OfTheOrderIsAnErrorOnEveryRank) {
     });
     EXPECT_EQ(outcome.code, ErrorCode::kMismatch) << outcome.message;
     EXPECT_THAT(outcome.message, HasSubstr("canonical"));
+  });
+}
+
+// What ranks tell each other in it looks like calls of the program's.
+TEST_P(Mismatch, OfASplitIsAnErrorOnEveryRank) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    const Outcome outcome = outcome_of([&] {
+      if (comm.rank() == 0) {
+        static_cast<void>(comm.split(0));
+      } else {
+        for (const std::size_t bytes : {sizeof(detail::Vote), sizeof(detail::Offer), 1ul}) {
+          std::vector<std::uint8_t> mine(bytes), all(2 * bytes);
+          comm.all_gather(mine, all);
+        }
+      }
+      comm.barrier();
+    });
+    EXPECT_EQ(outcome.code, ErrorCode::kMismatch) << outcome.message;
   });
 }
 

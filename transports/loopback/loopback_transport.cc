@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/direct_memory.h"
+#include "base/per_process.h"
 
 namespace unisono {
 namespace {
@@ -41,6 +42,18 @@ void hand_over(Rank peer, const FrameHeader& header, std::span<const std::byte> 
   sink.received(peer, header);
 }
 
+struct Hubs {
+  // Held here until every rank has come for it: a quick one may have sent and left before.
+  struct Known {
+    std::weak_ptr<LoopbackHub> hub;
+    std::shared_ptr<LoopbackHub> until_all_came;
+    int came = 0;
+  };
+  std::mutex mutex;
+  std::map<std::pair<std::string, int>, Known> known;
+};
+constinit PerProcess<Hubs> hubs_of_process;
+
 }  // namespace
 
 LoopbackHub::LoopbackHub(int ranks) : ranks_(ranks) {
@@ -50,17 +63,10 @@ LoopbackHub::LoopbackHub(int ranks) : ranks_(ranks) {
 }
 
 std::shared_ptr<LoopbackHub> LoopbackHub::of_job(const std::string& job_id, int ranks) {
-  // Held here until every rank has come for it: a quick one may have sent and left before.
-  struct Known {
-    std::weak_ptr<LoopbackHub> hub;
-    std::shared_ptr<LoopbackHub> until_all_came;
-    int came = 0;
-  };
-  static std::mutex mutex;
-  static std::map<std::pair<std::string, int>, Known> hubs;
-  const std::lock_guard lock(mutex);
-  std::erase_if(hubs, [](const auto& entry) { return entry.second.hub.expired(); });
-  Known& known = hubs[{job_id, ranks}];
+  Hubs& hubs = hubs_of_process.get();
+  const std::lock_guard lock(hubs.mutex);
+  std::erase_if(hubs.known, [](const auto& entry) { return entry.second.hub.expired(); });
+  Hubs::Known& known = hubs.known[{job_id, ranks}];
   std::shared_ptr<LoopbackHub> hub = known.hub.lock();
   if (!hub) known.hub = known.until_all_came = hub = std::make_shared<LoopbackHub>(ranks);
   if (++known.came >= ranks) known.until_all_came.reset();

@@ -10,6 +10,7 @@
 
 #include "base/errno_text.h"
 #include "base/log.h"
+#include "base/per_process.h"
 #include "base/same_user.h"
 #include "transports/shm/descriptor_message.h"
 
@@ -20,6 +21,8 @@ namespace {
 constexpr auto kHelloPatience = std::chrono::seconds(2);
 /// How often the leader looks whether those it waits for are still alive.
 constexpr auto kWatchInterval = std::chrono::milliseconds(100);
+
+constinit PerProcess<std::mutex> receiving;
 
 Message message_of(MessageKind kind) {
   Message message;
@@ -204,8 +207,7 @@ Result<std::size_t> DescriptorExchange::receive_some(std::size_t known, UniqueFd
   // Ranks that are threads receive one after the other, so that what they have twice is closed
   // before the next message: together they would hold as many descriptors as the square of their
   // number.
-  static std::mutex receiving;
-  const std::lock_guard lock(receiving);
+  const std::lock_guard lock(receiving.get());
   std::vector<UniqueFd> received;
   UNISONO_TRY(expect(links_[0].get(), MessageKind::kDescriptors, &received, deadline_).status());
   if (received.empty() || known + received.size() > heaps_.size() + 1) {

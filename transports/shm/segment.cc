@@ -15,6 +15,7 @@
 
 #include "base/errno_text.h"
 #include "base/memfd.h"
+#include "base/per_process.h"
 
 namespace unisono::shm {
 namespace {
@@ -33,12 +34,8 @@ struct Registry {
   std::mutex mutex;
   std::map<Inode, std::weak_ptr<Mapping>> mappings;
   std::map<Inode, std::weak_ptr<const UniqueFd>> descriptors;
-
-  static Registry& instance() {
-    static Registry registry;
-    return registry;
-  }
 };
+constinit PerProcess<Registry> known_memfds;
 
 Result<struct stat> facts_of(int fd) {
   struct stat facts {};
@@ -74,7 +71,7 @@ std::weak_ptr<T>& entry_of(std::map<Inode, std::weak_ptr<T>>& known, const struc
 
 Result<PeerMemfd> keep_once(UniqueFd fd) {
   UNISONO_ASSIGN(const struct stat facts, facts_of(fd.get()));
-  Registry& registry = Registry::instance();
+  Registry& registry = known_memfds.get();
   const std::lock_guard lock(registry.mutex);
   std::weak_ptr<const UniqueFd>& known = entry_of(registry.descriptors, facts);
   if (PeerMemfd kept = known.lock()) return kept;
@@ -86,7 +83,7 @@ Result<PeerMemfd> keep_once(UniqueFd fd) {
 // Writable where the mapping keeps its descriptor.
 Result<std::shared_ptr<Mapping>> Mapping::map(int fd, std::size_t bytes, UniqueFd kept) {
   UNISONO_ASSIGN(const struct stat facts, facts_of(fd));
-  Registry& registry = Registry::instance();
+  Registry& registry = known_memfds.get();
   const std::lock_guard lock(registry.mutex);
   std::weak_ptr<Mapping>& known = entry_of(registry.mappings, facts);
   if (auto mapping = known.lock()) return mapping;

@@ -76,7 +76,7 @@ void BorrowedCall::abort_communicator() const noexcept {
     const nb::object alive = member_();
     if (alive.is_none()) return;
     Member& member = nb::cast<Member&>(alive);
-    const WithoutGil released;
+    const Beside beside(member);
     member.value().abort(user_->text());
   } catch (const std::exception&) {
   }

@@ -231,22 +231,22 @@ std::unique_ptr<Memory> allocate_shared(Member& member, std::size_t bytes) {
 std::string explain(Member& member, const std::string& collective, std::size_t bytes) {
   Collective parsed{};
   if (!parse(collective, &parsed)) refuse("explain", "'" + collective + "' is no collective");
-  const WithoutGil released;
+  const Beside beside(member);
   return member.value().explain(parsed, bytes);
 }
 
 Status status(Member& member) {
-  const WithoutGil released;
+  const Beside beside(member);
   return member.value().status();
 }
 
 std::string host_of(Member& member, Rank rank) {
-  const WithoutGil released;
+  const Beside beside(member);
   return member.value().host_of(rank);
 }
 
 std::string describe(Member& member) {
-  const WithoutGil released;
+  const Beside beside(member);
   return member.value().describe();
 }
 
@@ -268,6 +268,14 @@ void Member::begin_use() {
   }
   user_ = me;
   ++uses_;
+}
+
+void Member::end_loan() {
+  value_ = &own_;
+  while (loan_users_ > 0) {
+    const WithoutGil released;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 void Member::end() {
@@ -301,7 +309,7 @@ void define_communicators(nb::module_& module) {
       .def("forget_threads", &Member::forget_threads)
       .def("abort",
            [](Member& member, const std::string& reason) {
-             const WithoutGil released;
+             const Beside beside(member);
              member.value().abort(reason);
            })
       .def("close",

@@ -1,5 +1,7 @@
 #include "bindings/python/src/interpreter.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <mutex>
 #include <optional>
@@ -15,6 +17,7 @@ namespace {
 struct State {
   std::shared_mutex door;
   bool is_over = false;          // guarded by door
+  std::thread::id ends_it;       // whose Python goes on then; guarded by door
   std::atomic<int> threads = 0;  // in calls of the library
   std::mutex mutex;
   std::vector<std::unique_ptr<Mortal>> buried;  // guarded by mutex
@@ -98,6 +101,19 @@ std::atomic<int>& WithoutGil::threads() {
   return state().threads;
 }
 
+// An interpreter that ends would end the thread here, by an exception that this frame cannot let
+// pass.
+WithoutGil::~WithoutGil() {
+  {
+    const std::shared_lock door(state().door);
+    if (!state().is_over || state().ends_it == std::this_thread::get_id()) {
+      PyEval_RestoreThread(thread_);
+      return;
+    }
+  }
+  for (;;) ::pause();  // a daemon thread of a program that ends
+}
+
 void close_interpreter() {
   destroy_buried();
   const nb::gil_scoped_release released;
@@ -106,6 +122,7 @@ void close_interpreter() {
   }
   const std::unique_lock door(state().door);
   state().is_over = true;
+  state().ends_it = std::this_thread::get_id();
 }
 
 void forget_threads() {
@@ -113,6 +130,7 @@ void forget_threads() {
   // may use what was buried.
   auto* const fresh = new State;
   fresh->is_over = state().is_over;
+  fresh->ends_it = state().ends_it;
   instance() = fresh;
 }
 

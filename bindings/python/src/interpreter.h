@@ -69,16 +69,20 @@ class Counted {
 };
 
 /// A call of the library: without the GIL. The interpreter's end waits, a second at most, for
-/// threads to come back from it. Raises RuntimeError in a user operator.
+/// threads to come back from it; those that come later do not return. Raises RuntimeError in a user
+/// operator.
 class WithoutGil {
  public:
-  WithoutGil() : counted_(threads()) {}
+  WithoutGil() : counted_(threads()), thread_(PyEval_SaveThread()) {}
+  ~WithoutGil();
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
 
  private:
   static std::atomic<int>& threads();
 
   Counted counted_;  // until the thread has the GIL again
-  nb::gil_scoped_release released_;
+  PyThreadState* const thread_;
 };
 
 /// A value of the library that waits for its end.

@@ -318,7 +318,8 @@ def spawn(
     devices: Sequence[int] = (),
 ) -> None:
     """Runs body(comm) as ranks 0 to n - 1, which are threads, and waits for all. What the first of
-    them to fail raises is raised here."""
+    them to fail raises is raised here. The communicator is lent: when a body returns it is an empty
+    one, and calls that other threads have begun on it are waited for."""
 
     def run(member: _core.Member) -> None:
         try:

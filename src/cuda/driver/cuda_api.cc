@@ -5,6 +5,8 @@
 #include <map>
 #include <mutex>
 
+#include "base/per_process.h"
+
 namespace unisono::cuda {
 namespace {
 
@@ -100,6 +102,12 @@ Result<std::shared_ptr<const CudaApi>> load(const std::string& file) {
   return std::shared_ptr<const CudaApi>(std::move(api));
 }
 
+struct Drivers {
+  std::mutex mutex;
+  std::map<std::string, Result<std::shared_ptr<const CudaApi>>> tables;
+};
+constinit PerProcess<Drivers> drivers_of_process;
+
 }  // namespace
 
 Status CudaApi::check(CUresult result, const std::string& what) const {
@@ -118,14 +126,12 @@ Status CudaApi::check(CUresult result, const std::string& what) const {
 }
 
 Result<std::shared_ptr<const CudaApi>> load_cuda_driver(const std::string& file) {
-  // Never destroyed: threads that outlive main() may still ask.
-  static auto* mutex = new std::mutex;
-  static auto* tables = new std::map<std::string, Result<std::shared_ptr<const CudaApi>>>;
   const std::string name = file.empty() ? kLibrary : file;
-  const std::lock_guard<std::mutex> lock(*mutex);
-  const auto known = tables->find(name);
-  if (known != tables->end()) return known->second;
-  return tables->emplace(name, load(name)).first->second;
+  Drivers& drivers = drivers_of_process.get();
+  const std::lock_guard lock(drivers.mutex);
+  const auto known = drivers.tables.find(name);
+  if (known != drivers.tables.end()) return known->second;
+  return drivers.tables.emplace(name, load(name)).first->second;
 }
 
 // One is made at each look at a call: words are made for a failure alone.

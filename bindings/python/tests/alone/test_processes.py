@@ -123,6 +123,14 @@ ENDS = {
         ).start()
         time.sleep(0.2)
     """,
+    "with a daemon thread that looks on": """
+        import threading, time
+        def look():
+            while True:
+                comm.status
+        threading.Thread(target=look, daemon=True).start()
+        time.sleep(0.2)
+    """,
     "with a daemon thread in a group": """
         import threading, time
         def wait():

@@ -25,6 +25,41 @@ def test_spawn():
         kept[0].barrier()
 
 
+def test_spawn_waits_for_threads_that_are_in_calls_as_a_body_returns():
+    ends = []
+
+    def body(comm):
+        turns = threading.Semaphore(0)
+
+        def use(call):
+            try:
+                while True:
+                    call()
+                    turns.release()
+            except (unisono.Error, LookupError) as error:
+                ends.append(error)
+
+        def look():
+            repr(comm)
+            if comm.host_of(0) == "":
+                raise LookupError("it is empty")
+
+        calls = [look, lambda: comm.all_gather_objects(b"x" * 100)]
+        threads.extend(threading.Thread(target=use, args=[call]) for call in calls)
+        for thread in threads[-2:]:
+            thread.start()
+        for _ in range(20):
+            turns.acquire()
+
+    for _ in range(5):
+        threads = []
+        unisono.spawn(2, body, timeout=20)
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
+    assert len(ends) == 20
+
+
 def test_spawn_raises_what_a_body_raises():
     def body(comm):
         if comm.rank == 1:
