@@ -240,7 +240,8 @@ void ServingArbiter::judge_silent(const std::vector<Rank>& silent, TimePoint now
   for (const Rank rank : parts.here) heard.insert(host_of(rank));
   for (const Rank rank : parts.elsewhere) ++unheard[host_of(rank)];
   for (const Rank rank : silent) {
-    if (!parts.elsewhere.contains(rank)) note_ended(rank);
+    // Who has only asked where this arbiter is, and gone again, is no part of it.
+    if (connections_.contains(rank) && !parts.elsewhere.contains(rank)) note_ended(rank);
     const HostKey host = host_of(rank);
     const bool is_whole_host = unheard[host] > 1 && !heard.contains(host);
     const auto place_of = [this](Rank witness) {

@@ -12,8 +12,6 @@ namespace {
 
 // Those of communicators that nobody shrinks any more make room for others.
 constexpr std::size_t kAgreementsMax = 1024;
-// Attempts one after the other, each of which has lost a survivor; and of other arbiters.
-constexpr std::size_t kAttemptsMax = 64;
 // While somebody is waited for, so that it shows when this side was not run.
 constexpr Duration kLooksEvery = std::chrono::milliseconds(500);
 
@@ -86,7 +84,7 @@ Status ShrinkAgreements::on_message(Rank rank, ShrinkMessage message, TimePoint 
           fmt::format("rank {} of the job cannot make the communicator of the survivors: {}", rank,
                       message.why.message()),
           message.why.rank() < 0 ? rank : message.why.rank()});
-  give_up(&agreement);
+  end(&agreement);
   return {};
 }
 
@@ -116,14 +114,7 @@ Status ShrinkAgreements::on_ask(Rank rank, const ShrinkMessage& message, TimePoi
   if (agreement->members != to_set(message.members)) {
     return {ErrorCode::kProtocol, "a wish to shrink that differs from what was said before"};
   }
-  if (message.id != 0) {
-    const std::set<Rank> made = to_set(message.made);
-    const bool is_known = agreement->others.contains(message.id);
-    if (!made.contains(rank) || (!is_known && agreement->others.size() >= kAttemptsMax)) {
-      return {ErrorCode::kProtocol, "a communicator of survivors that it cannot have made"};
-    }
-    agreement->others.try_emplace(message.id, made);
-  }
+  if (message.id != 0) UNISONO_TRY(note_made(rank, message, agreement));
   if (exclusion(*agreement, rank) != nullptr) {
     refuse(message.communicator, {rank}, without(message.communicator, *agreement, rank));
   } else if (message.id != 0 && message.id == agreement->finished) {
@@ -143,6 +134,24 @@ Status ShrinkAgreements::on_ask(Rank rank, const ShrinkMessage& message, TimePoi
     agreement->asked.insert(rank);
     agreement->made[rank] = message.id;
   }
+  return {};
+}
+
+// Of the attempts that a rank names the latest counts. Where ranks differ about its members each of
+// what they say counts.
+Status ShrinkAgreements::note_made(Rank rank, const ShrinkMessage& message, Agreement* agreement) {
+  std::set<Rank> made = to_set(message.made);
+  const bool are_members =
+      std::includes(agreement->members.begin(), agreement->members.end(), made.begin(), made.end());
+  if (!is_attempt(message.id) || !made.contains(rank) || !are_members) {
+    return {ErrorCode::kProtocol, "a communicator of survivors that it cannot have made"};
+  }
+  agreement->made[rank] = message.id;
+  std::erase_if(agreement->others, [&](const auto& other) {
+    return std::none_of(agreement->made.begin(), agreement->made.end(),
+                        [&](const auto& each) { return each.second == other.first; });
+  });
+  agreement->others[message.id].insert(std::move(made));
   return {};
 }
 
@@ -351,37 +360,33 @@ void ShrinkAgreements::gather(std::uint32_t communicator, Agreement* agreement, 
   if (!missing.empty() && now < agreement->due) return;
   leave_out(communicator, agreement, missing, "had not asked to go on when the others did");
   const std::set<Rank> candidates = agreement->asked;
-  const std::vector<std::uint32_t> open = open_attempts(*agreement);
-  if (open.empty()) return form(communicator, agreement, candidates, now);
-  // Who uses one goes on from there if they are most of its members, and nobody else does.
-  for (const std::uint32_t id : open) {
-    const std::set<Rank>& members = agreement->others.at(id);
-    const IsHere is_here = knowing_soon(*agreement);
-    auto lacking = lacks(*agreement, candidates, is_here, members);
-    // Of several nobody here knows which.
-    if (open.size() > 1 && !lacking) lacking = parts_of(members, candidates, is_here, *evidence_);
-    if (lacking) return refuse_minority(communicator, agreement, candidates, *lacking);
-  }
-  adopt(communicator, agreement, open.back());
-  end(agreement);
+  agreement->open = open_attempts(*agreement);
+  form(communicator, agreement, candidates, now);
 }
 
 // Not those that one of their members, which asks here, has not made; nor those of which all that
 // live do.
-std::vector<std::uint32_t> ShrinkAgreements::open_attempts(const Agreement& agreement) const {
-  std::vector<std::uint32_t> open;
+std::vector<std::set<Rank>> ShrinkAgreements::open_attempts(const Agreement& agreement) const {
+  std::vector<std::set<Rank>> open;
   if (evidence_ == nullptr) return open;
-  for (const auto& [id, members] : agreement.others) {
-    bool is_void = false, may_be_used = false;
-    for (const Rank rank : members) {
-      const auto made = agreement.made.find(rank);
-      const bool is_here = agreement.asked.contains(rank) && made != agreement.made.end();
-      is_void = is_void || (is_here && made->second != id);
-      may_be_used = may_be_used || (!is_here && !evidence_->has_ended(rank));
+  for (const auto& [id, said] : agreement.others) {
+    for (const std::set<Rank>& members : said) {
+      if (may_be_used(agreement, id, members)) open.push_back(members);
     }
-    if (!is_void && may_be_used) open.push_back(id);
   }
   return open;
+}
+
+bool ShrinkAgreements::may_be_used(const Agreement& agreement, std::uint32_t id,
+                                   const std::set<Rank>& members) const {
+  bool may_others = false;
+  for (const Rank rank : members) {
+    const auto made = agreement.made.find(rank);
+    const bool is_here = agreement.asked.contains(rank) && made != agreement.made.end();
+    if (is_here && made->second != id) return false;
+    may_others = may_others || (!is_here && !evidence_->has_ended(rank));
+  }
+  return may_others;
 }
 
 void ShrinkAgreements::leave_out(std::uint32_t communicator, Agreement* agreement,
@@ -396,7 +401,9 @@ void ShrinkAgreements::leave_out(std::uint32_t communicator, Agreement* agreemen
 
 void ShrinkAgreements::form(std::uint32_t communicator, Agreement* agreement,
                             const std::set<Rank>& candidates, TimePoint now) {
-  give_up(agreement);
+  std::vector<std::set<Rank>> open = std::move(agreement->open);
+  end(agreement);
+  agreement->open = std::move(open);
   for (const Rank rank : candidates) {
     if (exclusion(*agreement, rank) == nullptr) agreement->survivors.insert(rank);
   }
@@ -466,8 +473,8 @@ ShrinkAgreements::IsHere ShrinkAgreements::knowing_soon(const Agreement& agreeme
 }
 
 std::optional<Parts> ShrinkAgreements::lacks(const Agreement& agreement,
-                                             const std::set<Rank>& survivors, const IsHere& is_here,
-                                             const std::set<Rank>& more) const {
+                                             const std::set<Rank>& survivors,
+                                             const IsHere& is_here) const {
   if (evidence_ == nullptr) return {};
   const std::vector<Rank> holders = evidence_->other_holders();
   const bool may_others = std::any_of(holders.begin(), holders.end(), [&](Rank rank) {
@@ -476,8 +483,8 @@ std::optional<Parts> ShrinkAgreements::lacks(const Agreement& agreement,
   if (!may_others) return {};
   std::set<Rank> members = agreement.members;
   for (const Rank rank : agreement.left) members.erase(rank);
-  std::vector<const std::set<Rank>*> each_of{&members, &more};
-  for (const std::set<Rank>& attempt : agreement.attempts) each_of.push_back(&attempt);
+  std::vector<const std::set<Rank>*> each_of{&members};
+  for (const std::set<Rank>& attempt : agreement.open) each_of.push_back(&attempt);
   for (const std::set<Rank>* const ranks : each_of) {
     Parts parts = parts_of(*ranks, survivors, is_here, *evidence_);
     if (!may_go_on(parts)) return parts;
@@ -488,7 +495,7 @@ std::optional<Parts> ShrinkAgreements::lacks(const Agreement& agreement,
 void ShrinkAgreements::refuse_minority(std::uint32_t communicator, Agreement* agreement,
                                        const std::set<Rank>& ranks, const Parts& parts) {
   for (const Rank rank : ranks) refuse_parted(communicator, rank, parts);
-  give_up(agreement);
+  end(agreement);
 }
 
 bool ShrinkAgreements::is_attempt(std::uint32_t communicator) const {
@@ -519,20 +526,13 @@ void ShrinkAgreements::refuse_parted(std::uint32_t communicator, Rank rank, cons
   refuse(communicator, {rank}, in_ranks_of_job(partitioned(rank, parts), communicator));
 }
 
-// Who has made it and is lost may be where that is taken for what the others use.
-void ShrinkAgreements::give_up(Agreement* agreement) {
-  if (!agreement->ready.empty()) {
-    keep_latest(agreement->survivors, kAttemptsMax, &agreement->attempts);
-  }
-  end(agreement);
-}
-
 void ShrinkAgreements::end(Agreement* agreement) {
   agreement->id = 0;
   agreement->due = kNever;
   agreement->asked.clear();
   agreement->made.clear();
   agreement->others.clear();
+  agreement->open.clear();
   agreement->survivors.clear();
   agreement->ready.clear();
   agreement->informed.clear();

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -81,11 +80,11 @@ class ShrinkAgreements {
     std::set<Rank> suspected;
     std::set<Rank> asked;
     std::map<Rank, std::uint32_t> made;  // of these, what they had made by another arbiter's word
-    std::map<std::uint32_t, std::set<Rank>> others;  // the members of these
-    std::deque<std::set<Rank>> attempts;  // of this arbiter, which are over; of the latest, members
-    std::uint32_t finished = 0;           // what they use last, by that word or by this arbiter's
-    std::set<Rank> finishers;             // those that do
-    Duration patience{};                  // the least of those that have asked
+    std::map<std::uint32_t, std::set<std::set<Rank>>> others;  // the members of these
+    std::vector<std::set<Rank>> open;  // of these, those that some who are not here may use
+    std::uint32_t finished = 0;        // what they use last, by that word or by this arbiter's
+    std::set<Rank> finishers;          // those that do
+    Duration patience{};               // the least of those that have asked
     TimePoint due = kNever;  // who has not asked, or made the communicator, by then is left out
     Duration extra = 2 * kSuspectTime;  // what is left of the time for own stops
     std::uint32_t id = 0;               // of the communicator that is being made; 0: none
@@ -105,6 +104,7 @@ class ShrinkAgreements {
   void exclude(std::uint32_t communicator, Agreement* agreement, Rank rank);
   void leave_out(std::uint32_t communicator, Agreement* agreement, const std::set<Rank>& late,
                  const char* what);
+  Status note_made(Rank rank, const ShrinkMessage& message, Agreement* agreement);
   void on_attempt_failed(const FailureDecision& decision);
   /// Of the survivors, who has not made their communicator, and is at fault where others have not.
   std::set<Rank> late_ones(const Agreement& agreement) const;
@@ -114,8 +114,10 @@ class ShrinkAgreements {
   void gather(std::uint32_t communicator, Agreement* agreement, TimePoint now);
   /// What some that have asked had made by another arbiter's word, and others may use, as far as is
   /// known here.
-  std::vector<std::uint32_t> open_attempts(const Agreement& agreement) const;
-  /// They use it too; the others that have asked are left out.
+  std::vector<std::set<Rank>> open_attempts(const Agreement& agreement) const;
+  bool may_be_used(const Agreement& agreement, std::uint32_t id,
+                   const std::set<Rank>& members) const;
+  /// Those that have made it use it too; the others that have asked are left out.
   void adopt(std::uint32_t communicator, Agreement* agreement, std::uint32_t id);
   /// All survivors have made their communicator.
   void conclude(std::uint32_t communicator, Agreement* agreement, TimePoint now);
@@ -126,7 +128,7 @@ class ShrinkAgreements {
   /// Those of `survivors`, and others that are here, are enough to know that no others go on, or go
   /// on from `more`: none. Else the parts in which they are not.
   std::optional<Parts> lacks(const Agreement& agreement, const std::set<Rank>& survivors,
-                             const IsHere& is_here, const std::set<Rank>& more = {}) const;
+                             const IsHere& is_here) const;
   /// Of `ranks` those that do not know yet that they are left out.
   void inform(std::uint32_t communicator, const Agreement& agreement, const std::set<Rank>& ranks);
   void refuse_minority(std::uint32_t communicator, Agreement* agreement,
@@ -139,9 +141,6 @@ class ShrinkAgreements {
   void refuse(std::uint32_t communicator, const std::set<Rank>& ranks, const Status& why);
   Status without(std::uint32_t communicator, const Agreement& agreement, Rank rank) const;
   void refuse_parted(std::uint32_t communicator, Rank rank, const Parts& parts);
-  /// Its attempt, if there is one, is over; ...
-  static void give_up(Agreement* agreement);
-  /// ... or is what its members use.
   static void end(Agreement* agreement);
   bool is_pending() const;
 

@@ -133,6 +133,7 @@ class JobJudge {
   bool may_be_told_else(const Seat& its, const Seen& seen) const;
   void judge_survivors();
   bool are_parted(const SimulatedRank::Shrunk& shrunk) const;
+  bool ends_at_once(const SimulatedRank::Shrunk& shrunk) const;
   void judge_reset();
   void judge_refused();
   void judge_partition();
@@ -359,12 +360,27 @@ bool JobJudge::are_parted(const SimulatedRank::Shrunk& shrunk) const {
   });
 }
 
+// So few of its members have heard that all have made it that they cannot shrink it: most agree
+// anew with others beyond the partition, and it ends with the first call.
+bool JobJudge::ends_at_once(const SimulatedRank::Shrunk& shrunk) const {
+  std::set<Rank> users;
+  for (const Rank member : shrunk.members) {
+    for (const auto& each : seat(member).rank->shrunk()) {
+      if (each.to == shrunk.to) users.insert(member);
+    }
+  }
+  const std::size_t twice = 2 * users.size();
+  const bool is_half = twice == shrunk.members.size() && users.contains(shrunk.members.front());
+  return are_parted(shrunk) && twice <= shrunk.members.size() && !is_half;
+}
+
 // All survivors of a communicator go on in the same one, or in none.
 void JobJudge::judge_survivors() {
   std::map<std::uint32_t, const SimulatedRank::Shrunk*> made;
   for (const Seat& each : seats_) {
     if (!each.is_judged() || each.is_missed) continue;
     for (const SimulatedRank::Shrunk& shrunk : each.rank->shrunk()) {
+      if (ends_at_once(shrunk)) continue;
       const auto& known = made.try_emplace(shrunk.from, &shrunk).first->second;
       if (known->to != shrunk.to || known->members != shrunk.members) {
         return accuse(fmt::format("survivors go on apart: {} with {} in {}, others with {} in {}",

@@ -355,6 +355,28 @@ TEST(Simulation, GoesOnInOnePartWhereTheNetworkComesBackElsewhereWhileTheyAgree)
   EXPECT_GT(went_on, 200);
 }
 
+// Ranks 0 and 1 die, and a host is cut off. It asks the standby where the arbiter is, to which that
+// comes later: a rank that has gone again has not ended.
+TEST(Simulation, GoesOnInOnePartWhereAHostComesBackThatHasAskedInVain) {
+  for (int step = 0; step < 20; ++step) {
+    Case c = barriers_of_five();
+    c.ranks = 7;
+    c.seed = static_cast<std::uint64_t>(step);
+    c.silence = std::chrono::seconds(1);
+    c.network.unacknowledged = rendezvous::unacknowledged_max(c.silence);
+    c.operations.resize(20, c.operations[0]);
+    c.computes = std::chrono::milliseconds(140);
+    c.faults = {{.kind = Fault::Kind::kCrash, .rank = 1, .at = std::chrono::microseconds(20)},
+                {.kind = Fault::Kind::kPartition,
+                 .rank = 2,
+                 .peer = 3,
+                 .at = std::chrono::milliseconds(168),
+                 .lasts = std::chrono::milliseconds(1200 + 100 * step)},
+                {.kind = Fault::Kind::kCrash, .rank = 0, .at = std::chrono::milliseconds(175)}};
+    EXPECT_THAT(run(c).wrong, IsEmpty()) << describe(c);
+  }
+}
+
 // Most survivors have asked to go on and do not hear the arbiter any more when the last one asks:
 // they are with those that go on once they hear it again, and were with nobody else meanwhile.
 TEST(Simulation, GoesOnWithSurvivorsThatDoNotHearTheArbiterForAWhile) {

@@ -245,7 +245,7 @@ TEST(SurvivorsOfAPartition, GoOnWithoutWhomDoesNotHearTheArbiterWhereAllAreLate)
 // here have asked the next one. Some had made what ranks 0 to 3 may use, by that arbiter's word.
 class SurvivorsOfTwoArbiters : public testing::Test {
  protected:
-  static constexpr std::uint32_t kMade = 71;
+  static constexpr std::uint32_t kMade = 70;
 
   void ask(Rank rank, const std::vector<Rank>& made) {
     EXPECT_TRUE(agreements_.on_message(
@@ -273,14 +273,19 @@ TEST_F(SurvivorsOfTwoArbiters, DoNotGoOnWhereTheOthersMayFromWhatTheyHaveMade) {
   }
 }
 
-// Then they use the same as the others, and go on from there.
-TEST_F(SurvivorsOfTwoArbiters, UseWhatTheOthersMayUseWhereTheyAreMostOfIt) {
+TEST_F(SurvivorsOfTwoArbiters, FormAnewWhereTheyAreMostOfIt) {
   for (const Rank rank : {2, 3}) ask(rank, {0, 2, 3});
   for (const Rank rank : {4, 5}) ask(rank, {});
+  for (const auto& [rank, word] : words()) EXPECT_EQ(word.step, ShrinkStep::kForm) << rank;
+}
+
+// One that lies can keep the others from going on, and has none of them condemned.
+TEST_F(SurvivorsOfTwoArbiters, NeedMostOfWhateverIsSaidOfIt) {
+  ask(2, {0, 1, 2});
+  ask(3, {0, 2, 3});
+  for (const Rank rank : {4, 5}) ask(rank, {});
   for (const auto& [rank, word] : words()) {
-    EXPECT_EQ(word.step, rank < 4 ? ShrinkStep::kDone : ShrinkStep::kRefused) << rank;
-    EXPECT_TRUE(rank >= 4 || word.id == kMade);
-    EXPECT_NE(word.why.code(), ErrorCode::kPartitioned) << rank;
+    EXPECT_EQ(word.why.code(), ErrorCode::kPartitioned) << rank;
   }
 }
 
@@ -298,33 +303,15 @@ TEST_F(SurvivorsOfTwoArbiters, FormAnewWhatNobodyUsesWhoLives) {
 }
 
 TEST_F(SurvivorsOfTwoArbiters, HaveMadeWhatTheyAreInAlone) {
-  const Status outcome = agreements_.on_message(
-      2, {ShrinkStep::kAsk, 7, kMade, seconds(1), {0, 1, 2, 3, 4, 5}, {}, {0, 1}}, kLookedAt);
-  EXPECT_EQ(outcome.code(), ErrorCode::kProtocol);
-}
-
-// Those that this arbiter has lost may be most of its attempt, with the next one.
-TEST_F(SurvivorsOfTwoArbiters, DoNotGoOnWithoutMostOfAnAttempt) {
-  for (const bool have_made : {false, true}) {
-    ShrinkAgreements agreements(6, 1, &known_);
-    const std::vector<Rank> all{0, 1, 2, 3, 4, 5};
-    known_.heard = {4, 5};
-    for (const Rank rank : {0, 1, 2, 3}) {
-      EXPECT_TRUE(
-          agreements.on_message(rank, {ShrinkStep::kAsk, 7, 0, seconds(1), all, {}}, kLookedAt));
-    }
-    const std::uint32_t id = words_of(&agreements, kLookedAt + seconds(1)).at(0).id;
-    for (const Rank rank : {1, 2, 3}) {
-      const ShrinkStep step = have_made ? ShrinkStep::kReady : ShrinkStep::kKnows;
-      EXPECT_TRUE(agreements.on_message(rank, {step, 7, id, {}, {}, {}}, kLookedAt));
-    }
-    for (const Rank rank : {1, 2, 3}) {
-      agreements.on_decision({ErrorCode::kRankFailed, rank, kEveryCommunicator, 0, "silent"});
-    }
-    known_.holders = {1, 2, 3};
-    const ShrinkMessage word = words_of(&agreements, kLookedAt + seconds(1)).at(0);
-    EXPECT_EQ(word.step, have_made ? ShrinkStep::kRefused : ShrinkStep::kForm);
-  }
+  const auto outcome = [&](std::uint32_t id, std::vector<Rank> made) {
+    return agreements_
+        .on_message(2, {ShrinkStep::kAsk, 7, id, seconds(1), {0, 1, 2, 3, 4, 5}, {}, made},
+                    kLookedAt)
+        .code();
+  };
+  EXPECT_EQ(outcome(kMade, {0, 1}), ErrorCode::kProtocol);
+  EXPECT_EQ(outcome(kMade, {1, 2, 6}), ErrorCode::kProtocol) << "6 is no member";
+  EXPECT_EQ(outcome(kMade + 1, {0, 2}), ErrorCode::kProtocol) << "the number of no attempt";
 }
 
 }  // namespace

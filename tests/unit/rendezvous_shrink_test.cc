@@ -365,7 +365,7 @@ TEST_F(Survivors, BeginAnewWithWhoHasLostTheAttempt) {
 
 // The arbiter before was lost when it had told some of them.
 TEST_F(Survivors, UseWhatSomeOfThemUseByAnotherArbitersWord) {
-  constexpr std::uint32_t kMade = 77;
+  constexpr std::uint32_t kMade = 76;
   die(3);
   ASSERT_TRUE(ask(0, kAsked, {0, 1, 2, 3}, kLongPatience, kMade));
   EXPECT_THAT(said(), IsEmpty());
@@ -381,7 +381,7 @@ TEST_F(Survivors, UseWhatSomeOfThemUseByAnotherArbitersWord) {
 
 // By the arbiter before, in time or not.
 TEST_F(Survivors, GoOnWithoutWhomOthersHaveGoneOnWithout) {
-  constexpr std::uint32_t kMade = 77;
+  constexpr std::uint32_t kMade = 76;
   die(0);
   ASSERT_TRUE(ask(3));
   EXPECT_THAT(said(), IsEmpty());
@@ -397,7 +397,7 @@ TEST_F(Survivors, DropWhatTheyFormWhereOthersHaveGoneOnWithoutThem) {
   for (const Rank rank : {2, 3}) ASSERT_TRUE(ask(rank));
   const std::uint32_t id = expect_form({2, 3}, kAsked + kLongPatience);
   for (const Rank rank : {2, 3}) ASSERT_TRUE(say(rank, ShrinkStep::kReady, id));
-  ASSERT_TRUE(say(1, ShrinkStep::kFinished, 77));
+  ASSERT_TRUE(say(1, ShrinkStep::kFinished, 76));
   const auto words = said();
   ASSERT_THAT(words, SizeIs(2));
   for (const auto& word : words) EXPECT_EQ(word.message.step, ShrinkStep::kRefused);
@@ -408,7 +408,7 @@ TEST_F(Survivors, GoOnWithoutWhomHasFailedAlthoughItHasHeardOfAnotherOne) {
   die(1);
   for (const Rank rank : {2, 3}) ASSERT_TRUE(ask(rank));
   const std::uint32_t id = expect_form({2, 3});
-  ASSERT_TRUE(say(1, ShrinkStep::kFinished, 77));
+  ASSERT_TRUE(say(1, ShrinkStep::kFinished, 76));
   for (const Rank rank : {2, 3}) ASSERT_TRUE(say(rank, ShrinkStep::kReady, id));
   for (const auto& word : said()) EXPECT_EQ(word.message.step, ShrinkStep::kDone);
 }
@@ -441,9 +441,9 @@ TEST_F(Survivors, AreToldToThoseThatTheyGoOnWithout) {
 TEST_F(Survivors, FormAnewWhatNobodyUses) {
   die(3);
   for (const Rank rank : {0, 1, 2}) {
-    ASSERT_TRUE(ask(rank, kAsked, {0, 1, 2, 3}, kLongPatience, 77));
+    ASSERT_TRUE(ask(rank, kAsked, {0, 1, 2, 3}, kLongPatience, 76));
   }
-  EXPECT_NE(expect_form({0, 1, 2}), 77u);
+  EXPECT_NE(expect_form({0, 1, 2}), 76u);
 }
 
 TEST(ShrinkMemory, RepeatsWhatAnotherArbiterHasToKnow) {
