@@ -73,7 +73,9 @@ void SmallCall::begin() {
 
 void SmallCall::choose_path(AccessPath path) {
   streams_ = path == AccessPath::kStreamed;
-  rotates_ = may_rotate_ && path == AccessPath::kWindow && rotation_.has_memory();
+  // A root that prepares what it gives itself does so in its cell: the place is the other one's.
+  rotates_ = may_rotate_ && path == AccessPath::kWindow && rotation_.has_memory() &&
+             transfer_.has_other_readers(cells_.self());
 }
 
 void SmallCall::try_path() {

@@ -236,7 +236,7 @@ TEST(NativeCollectives, AverageAndPremultipliedSumHoldOnEveryPath) {
   for (const AccessPath access :
        {AccessPath::kWindow, AccessPath::kAutomatic, AccessPath::kStreamed}) {
     const auto body = [](TestRank& rank) {
-      for (const std::size_t count : {std::size_t{3}, std::size_t{150003}}) {
+      for (const std::size_t count : {6, 2400, 150'006}) {
         for (const ReduceOp& op : {ops::average, ops::premultiplied_sum(rank.self + 1)}) {
           const auto reduction = compute::Reduction::make(DataType::kFloat32, op, rank.size);
           std::vector<float> in(count), out(count);
@@ -254,6 +254,14 @@ TEST(NativeCollectives, AverageAndPremultipliedSumHoldOnEveryPath) {
             const float wanted = averages ? in[i] : in[i] * static_cast<float>(factor);
             if (out[i] != wanted) return rank.check(false, "element " + std::to_string(i));
           }
+          call.collective = Collective::kReduce;
+          call.root = rank.size - 1;
+          std::fill(out.begin(), out.end(), 0.f);
+          rank.check(rank.run(call, &*reduction).ok(), "reduce");
+          for (std::size_t i = 0; i < count && rank.self == call.root; ++i) {
+            const float wanted = averages ? in[i] : in[i] * static_cast<float>(factor);
+            if (out[i] != wanted) return rank.check(false, "reduced " + std::to_string(i));
+          }
           call.collective = Collective::kReduceScatter;
           call.count = count / static_cast<std::size_t>(rank.size);
           rank.check(rank.run(call, &*reduction).ok(), "reduce_scatter");
@@ -265,7 +273,9 @@ TEST(NativeCollectives, AverageAndPremultipliedSumHoldOnEveryPath) {
         }
       }
     };
-    EXPECT_THAT(run_threads(3, {.access = access}, body), IsEmpty());
+    for (const int ranks : {2, 3}) {
+      EXPECT_THAT(run_threads(ranks, {.access = access}, body), IsEmpty());
+    }
   }
 }
 
