@@ -47,7 +47,7 @@ void end_at_exit();
 class Arbiters {
  public:
   Arbiters() {
-    // First, so that OpenSSL ends after the threads that use it. (Asked for nothing it does nothing.)
+    // First, so that OpenSSL ends after the threads that use it; asked for nothing it does nothing.
     ::OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS, nullptr);
     std::atexit(end_at_exit);
   }

@@ -97,7 +97,10 @@ int live_beside_a_dying_rank() {
     if (is_newcomer) die_soon();
     Communicator comm = is_newcomer ? rejoin(store, kGroup, self, options)
                                     : join(store, "first", self, members, options);
-    if (!is_newcomer) die_soon();
+    if (!is_newcomer) {
+      comm.barrier();  // join() fails where one dies that the others still wait for
+      die_soon();
+    }
     for (;;) {
       try {
         Rank highest = self;
