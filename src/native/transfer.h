@@ -20,9 +20,7 @@ inline bool shares_combining(const CollectiveFacts& facts) {
 
 /// Each rank only gives, or only takes: what the root has, or what it gets. (Where ranks share the
 /// combining, of what does not fit cells, they do both.)
-inline bool goes_one_way(const CollectiveFacts& facts) {
-  return facts.has_root();
-}
+inline bool goes_one_way(const CollectiveFacts& facts) { return facts.has_root(); }
 
 struct Block {
   std::size_t offset = 0;
