@@ -20,7 +20,8 @@ namespace {
 // abort() that meets changes.
 constinit PerProcess<std::mutex> changes;
 
-std::shared_ptr<detail::CommunicatorState> exchange(
+// What was held.
+std::shared_ptr<detail::CommunicatorState> change(
     std::shared_ptr<detail::CommunicatorState>& held,
     std::shared_ptr<detail::CommunicatorState> other) {
   const std::lock_guard lock(changes.get());
@@ -67,14 +68,14 @@ void Collectives::place_call(Call* call, std::size_t elements) const {
 
 Communicator::Communicator() = default;
 Communicator::Communicator(Communicator&& other) noexcept
-    : Collectives(exchange(other.state_, nullptr)) {}
+    : Collectives(change(other.state_, nullptr)) {}
 Communicator::Communicator(std::shared_ptr<detail::CommunicatorState> state)
     : Collectives(std::move(state)) {}
 
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   if (this != &other) {
     close();
-    exchange(state_, exchange(other.state_, nullptr));
+    change(state_, change(other.state_, nullptr));
   }
   return *this;
 }
