@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/communicator_id.h"
-#include "base/keep_latest.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -407,10 +406,9 @@ void ShrinkAgreements::form(std::uint32_t communicator, Agreement* agreement,
   for (const Rank rank : candidates) {
     if (exclusion(*agreement, rank) == nullptr) agreement->survivors.insert(rank);
   }
-  const std::set<Rank> survivors = agreement->survivors;
-  if (survivors.empty()) return;
-  if (const auto lacking = lacks(*agreement, survivors, knowing_soon(*agreement))) {
-    return refuse_minority(communicator, agreement, survivors, *lacking);
+  if (agreement->survivors.empty()) return;
+  if (const auto lacking = lacks(*agreement, knowing_soon(*agreement))) {
+    return refuse_minority(communicator, agreement, *lacking);
   }
   const bool has_number = next_number_ <= last_number_;
   agreement->id = has_number ? communicator_id(next_number_++, world_size_, world_size_) : 0;
@@ -426,7 +424,7 @@ void ShrinkAgreements::form(std::uint32_t communicator, Agreement* agreement,
   for (const Rank rank : members) {
     said_.push_back({rank, {ShrinkStep::kForm, communicator, agreement->id, {}, members, {}}});
   }
-  if (!lacks(*agreement, survivors, knowing(*agreement))) return;
+  if (!lacks(*agreement, knowing(*agreement))) return;
   std::set<Rank> all = agreement->members;
   for (const Rank rank : evidence_->other_holders()) all.insert(rank);
   inform(communicator, *agreement, all);
@@ -447,8 +445,7 @@ void ShrinkAgreements::inform(std::uint32_t communicator, const Agreement& agree
 // Beyond a partition nobody has said that it knows, however long the silence is by which that
 // shows.
 void ShrinkAgreements::conclude(std::uint32_t communicator, Agreement* agreement, TimePoint now) {
-  const std::set<Rank> survivors = agreement->survivors;
-  const std::optional<Parts> lacking = lacks(*agreement, survivors, knowing(*agreement));
+  const std::optional<Parts> lacking = lacks(*agreement, knowing(*agreement));
   if (!lacking) {
     for (const Rank rank : agreement->survivors) say_done(rank, communicator, agreement->id);
     inform(communicator, *agreement, agreement->members);
@@ -456,8 +453,8 @@ void ShrinkAgreements::conclude(std::uint32_t communicator, Agreement* agreement
     agreement->finishers = agreement->survivors;
     return end(agreement);
   }
-  if (now < agreement->due && !lacks(*agreement, survivors, knowing_soon(*agreement))) return;
-  refuse_minority(communicator, agreement, survivors, *lacking);
+  if (now < agreement->due && !lacks(*agreement, knowing_soon(*agreement))) return;
+  refuse_minority(communicator, agreement, *lacking);
 }
 
 ShrinkAgreements::IsHere ShrinkAgreements::knowing(const Agreement& agreement) {
@@ -473,12 +470,11 @@ ShrinkAgreements::IsHere ShrinkAgreements::knowing_soon(const Agreement& agreeme
 }
 
 std::optional<Parts> ShrinkAgreements::lacks(const Agreement& agreement,
-                                             const std::set<Rank>& survivors,
                                              const IsHere& is_here) const {
   if (evidence_ == nullptr) return {};
   const std::vector<Rank> holders = evidence_->other_holders();
   const bool may_others = std::any_of(holders.begin(), holders.end(), [&](Rank rank) {
-    return !survivors.contains(rank) && !is_here(rank) && !evidence_->has_ended(rank);
+    return !is_here(rank) && !evidence_->has_ended(rank);
   });
   if (!may_others) return {};
   std::set<Rank> members = agreement.members;
@@ -486,15 +482,15 @@ std::optional<Parts> ShrinkAgreements::lacks(const Agreement& agreement,
   std::vector<const std::set<Rank>*> each_of{&members};
   for (const std::set<Rank>& attempt : agreement.open) each_of.push_back(&attempt);
   for (const std::set<Rank>* const ranks : each_of) {
-    Parts parts = parts_of(*ranks, survivors, is_here, *evidence_);
+    Parts parts = parts_of(*ranks, agreement.survivors, is_here, *evidence_);
     if (!may_go_on(parts)) return parts;
   }
   return {};
 }
 
 void ShrinkAgreements::refuse_minority(std::uint32_t communicator, Agreement* agreement,
-                                       const std::set<Rank>& ranks, const Parts& parts) {
-  for (const Rank rank : ranks) refuse_parted(communicator, rank, parts);
+                                       const Parts& parts) {
+  for (const Rank rank : agreement->survivors) refuse_parted(communicator, rank, parts);
   end(agreement);
 }
 

@@ -125,14 +125,12 @@ class ShrinkAgreements {
   static IsHere knowing(const Agreement& agreement);
   /// Those, and who may still say so.
   IsHere knowing_soon(const Agreement& agreement) const;
-  /// Those of `survivors`, and others that are here, are enough to know that no others go on, or go
-  /// on from `more`: none. Else the parts in which they are not.
-  std::optional<Parts> lacks(const Agreement& agreement, const std::set<Rank>& survivors,
-                             const IsHere& is_here) const;
+  /// Nothing where those that are here are enough to know that no others go on. Else the parts in
+  /// which they are not.
+  std::optional<Parts> lacks(const Agreement& agreement, const IsHere& is_here) const;
   /// Of `ranks` those that do not know yet that they are left out.
   void inform(std::uint32_t communicator, const Agreement& agreement, const std::set<Rank>& ranks);
-  void refuse_minority(std::uint32_t communicator, Agreement* agreement,
-                       const std::set<Rank>& ranks, const Parts& parts);
+  void refuse_minority(std::uint32_t communicator, Agreement* agreement, const Parts& parts);
   void form(std::uint32_t communicator, Agreement* agreement, const std::set<Rank>& candidates,
             TimePoint now);
   /// Arbiters have named it, as an attempt.
