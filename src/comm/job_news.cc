@@ -68,14 +68,6 @@ bool JobNews::is_gone(Rank rank) const {
                      [rank](const FailureDecision& death) { return death.failed_rank == rank; });
 }
 
-std::vector<Rank> JobNews::dead() const {
-  std::vector<Rank> ranks;
-  for (const FailureDecision& death : deaths_) {
-    if (death.failed_rank >= 0) ranks.push_back(death.failed_rank);
-  }
-  return ranks;
-}
-
 Status JobNews::find_lost(const std::vector<Rank>& ranks) const {
   for (const FailureDecision& death : deaths_) {
     if (std::find(ranks.begin(), ranks.end(), death.failed_rank) == ranks.end()) continue;

@@ -30,8 +30,6 @@ class JobNews : public EngineHost {
 
   /// The job has said that this world rank died or left.
   bool is_gone(Rank rank) const;
-  /// World ranks that the job has said are dead.
-  std::vector<Rank> dead() const;
   /// What the job says of the first of these world ranks that will never come; ok while all may.
   Status find_lost(const std::vector<Rank>& ranks) const;
 

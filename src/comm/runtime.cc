@@ -300,15 +300,9 @@ std::vector<Place> Runtime::places(const std::vector<Rank>& members) const {
   return places;
 }
 
-void Runtime::give_up_dead() {
-  const Engine::Lock lock(*engine_);
-  for (const Rank dead : news_->dead()) engine_->messenger().give_up(dead);
-}
-
 void Runtime::shut_down() {
   if (is_open_.exchange(false)) runtimes.get().open.fetch_sub(1);
   if (engine_ == nullptr || shut_down_.exchange(true)) return;
-  give_up_dead();
   close_transports();
   // Not under the lock, for they wait for others and for files.
   arbiter_->leave();
@@ -319,6 +313,7 @@ void Runtime::shut_down() {
 
 void Runtime::close_transports() {
   const Engine::Lock lock(*engine_);
+  engine_->give_up_dead();
   DropSink sink;
   Drain drain(has_sound_close_, Clock::now());
   for (int looks = 0; engine_->messenger().has_unsent() && drain.goes_on(Clock::now()); ++looks) {

@@ -96,8 +96,6 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   void note_close(bool sound) {
     has_sound_close_ = sound || (has_sound_close_ && engine_->messenger().has_unsent());
   }
-  /// Lets go of what was on its way to ranks that are dead. Under no lock.
-  void give_up_dead();
   /// Drains, says goodbye. Idempotent; under no lock.
   void shut_down();
   bool is_shut_down() const { return shut_down_.load(); }

@@ -73,7 +73,6 @@ Result<std::shared_ptr<CommunicatorState>> Shrinking::run() {
 
 Result<std::shared_ptr<CommunicatorState>> Shrinking::run_alone() {
   drop();
-  runtime_.give_up_dead();
   const std::uint32_t id = take_communicator_id(runtime_);
   if (id == 0) return Status(ErrorCode::kOutOfResources, "there is no number left for another");
   UNISONO_TRY(form(id, {runtime_.world().rank}));
@@ -94,6 +93,7 @@ Result<Survivor::Task> Shrinking::await_task() {
     {
       const Engine::Lock lock(runtime_.engine());
       runtime_.news().poll_arbiter();
+      runtime_.engine().give_up_dead();
       if (parent_.closed()) return parent_.failure();
       const auto word = runtime_.news().take_shrink_word(parent_.members().id());
       const Survivor::Task task = survivor_.advance(word, Clock::now());
@@ -113,7 +113,6 @@ void Shrinking::warn_once(TimePoint since) {
 
 void Shrinking::form_that_of_survivors() {
   drop();
-  runtime_.give_up_dead();
   const Status formed = form(survivor_.id(), survivor_.survivors());
   const Rank failed =
       formed.rank() < 0 || meeting_ == nullptr ? -1 : meeting_->members().world_rank(formed.rank());

@@ -243,6 +243,10 @@ void Engine::tend(TimePoint now) {
   if (now < next_tend_) return;
   next_tend_ = now + kTendEvery;
   host_.tend();
+  give_up_dead();
+}
+
+void Engine::give_up_dead() {
   for (const Rank dead : host_.take_dead()) messenger_.give_up(dead);
 }
 

@@ -107,6 +107,10 @@ class Engine {
   /// Under the lock: ends a running task's operation with `cause`.
   void fail(Task& task, const Status& cause);
 
+  /// Under the lock: nothing goes any more to ranks that the job has said are dead. Those that
+  /// wait do so with each tend().
+  void give_up_dead();
+
   /// Keeps asynchronous work moving while nobody waits; the thread is made at the first call and
   /// parked when nothing runs. Where threads are refused it says so once, and a later call tries
   /// again.

@@ -249,11 +249,11 @@ Shrinking::Surroundings SimulatedRank::shrinking_surroundings() {
             return make_communicator(id, std::move(members), std::move(operations));
           },
           .take_id = [this] { return communicator_id(next_number_++, rank_, around_.c.ranks); },
-          .give_up_dead = [this] { give_up_dead(); },
           .wake_in = around_.wake_in};
 }
 
 void SimulatedRank::shrink() {
+  engine_.give_up_dead();
   switch (shrinking_->advance()) {
     case Shrinking::State::kMade:
       return go_on();
@@ -262,10 +262,6 @@ void SimulatedRank::shrink() {
     case Shrinking::State::kGoesOn:
       break;
   }
-}
-
-void SimulatedRank::give_up_dead() {
-  for (const Rank rank : news_.dead()) engine_.messenger().give_up(rank);
 }
 
 void SimulatedRank::end_refused() {
@@ -299,7 +295,7 @@ void SimulatedRank::drain() {
   drains_from_ = now();
   drain_.emplace(current().failure().ok(), now());
   for (const auto& communicator : communicators_) communicator->close();
-  give_up_dead();
+  engine_.give_up_dead();
 }
 
 void SimulatedRank::leave() {

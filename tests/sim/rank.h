@@ -132,7 +132,6 @@ class SimulatedRank final : private WatchedJob {
   SimulatedCommunicator& current() const { return *current_; }
   void begin_to_shrink();
   void shrink();
-  void give_up_dead();
   void go_on();
   void end_refused();
   void linger(Duration wait);

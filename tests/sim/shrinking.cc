@@ -64,7 +64,6 @@ Shrinking::State Shrinking::advance() {
 
 void Shrinking::form(std::uint32_t id, std::vector<Rank> survivors) {
   drop_meeting();
-  around_.give_up_dead();
   meeting_ = &around_.make(id, std::move(survivors), {meeting_call()});
   is_forming_ = true;
   around_.wake_in(Duration::zero());

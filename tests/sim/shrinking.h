@@ -27,7 +27,6 @@ class Shrinking {
                                          std::vector<Operation> operations)>
         make;
     std::function<std::uint32_t()> take_id;
-    std::function<void()> give_up_dead;
     std::function<void(Duration)> wake_in;
   };
   enum class State : std::uint8_t { kGoesOn, kMade, kRefused };
