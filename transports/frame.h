@@ -40,7 +40,9 @@ struct FrameHeader {
   std::uint32_t communicator = 0;
   std::uint32_t index = 0;     ///< collective: the plan's message index; point-to-point: the tag
   std::uint64_t sequence = 0;  ///< collective: operation; point-to-point: message of this channel
-  std::uint64_t offset = 0;    ///< kData: of this piece in its message; see kAnswer
+  /// kData: of this piece in its message. kEager: so many bytes of eager credit return with it, as
+  /// with a kCredit. See kAnswer as well.
+  std::uint64_t offset = 0;
   std::uint64_t total_bytes = 0;  ///< of the message
   CallRecord record;
 };

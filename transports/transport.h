@@ -61,6 +61,7 @@ struct AwaitedMessage {
   std::uint32_t communicator = 0;
   std::uint32_t index = 0;    ///< the tag
   std::span<std::byte> room;  ///< as long as the message
+  std::uint64_t credit = 0;   ///< out: the eager credit that has come with it, unchecked
 };
 
 enum class TakeResult : std::uint8_t {
@@ -75,7 +76,7 @@ class Endpoint {
   virtual ~Endpoint() = default;
   /// Takes the peer's next frame past poll() and the sink, if it is the awaited message, eager and
   /// wholly here. For endpoints where a look costs a few loads; others leave it to poll().
-  virtual TakeResult take_awaited(const AwaitedMessage& awaited) {
+  virtual TakeResult take_awaited(AwaitedMessage& awaited) {
     static_cast<void>(awaited);
     return TakeResult::kOther;
   }

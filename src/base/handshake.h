@@ -40,7 +40,7 @@ std::string random_hex(std::size_t digits);
 inline constexpr std::size_t kHandshakeBytesMax = 512;
 /// Of all that ranks say to one another, and of what numbers in it stand for, as an algorithm's
 /// place in the catalog.
-inline constexpr std::uint16_t kWireVersion = 14;
+inline constexpr std::uint16_t kWireVersion = 15;
 
 enum class HandshakePurpose : std::uint8_t { kControl = 1, kData = 2 };
 

@@ -183,7 +183,7 @@ class Messenger final : public FrameSink {
   void on_grant(Peer& peer, Channel& channel, const FrameHeader& header);
   void offer_waiting(Peer& peer, std::uint32_t communicator, std::uint64_t sequence);
   void keep_early_grant(Peer& peer, Channel& channel, const FrameHeader& header);
-  void on_credit(Peer& peer, Channel& channel, const FrameHeader& header);
+  void on_credit(Peer& peer, Channel& channel, std::uint64_t bytes);
   void on_want(Peer& peer, Channel& channel, const FrameHeader& header);
 
   // Receiving (messenger_receive.cc)
@@ -216,6 +216,7 @@ class Messenger final : public FrameSink {
   bool has_credit(const Peer& peer, const Channel& channel, std::size_t cost) const;
   bool take_credit(const Peer& peer, Channel& channel, std::size_t cost) const;
   void return_credit(Peer& peer, Channel& channel, std::size_t cost);
+  std::size_t take_due_credit(const Peer& peer, Channel& channel) const;
   bool is_spent(const Peer& peer, const Channel& channel) const;
   void name_awaited(Peer& peer, Channel& channel);
   void want(Peer& peer, Channel& channel, Tag tag);

@@ -30,6 +30,13 @@ void Messenger::return_credit(Peer& peer, Channel& channel, std::size_t cost) {
                amount);
 }
 
+// What an eager message takes along, so that it need not be told in a frame of its own: where both
+// send, there are none of these. Little waits for more, since tiny messages go without an offset.
+std::size_t Messenger::take_due_credit(const Peer& peer, Channel& channel) const {
+  if (channel.to_return < peer.traits.eager_credit_bytes / 16) return 0;
+  return std::exchange(channel.to_return, 0);
+}
+
 // The peer has no credit left, not even to announce: everything it had credit for has arrived, and
 // it sends nothing more there until it is granted, wanted or given credit.
 bool Messenger::is_spent(const Peer& peer, const Channel& channel) const {

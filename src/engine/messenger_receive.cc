@@ -98,11 +98,12 @@ bool Messenger::take_awaited(Rank rank, const MessageKey& key, std::span<std::by
   Peer& peer = use(rank);
   Channel* const from = find_channel(peer, key.communicator);
   const std::size_t cost = credit_cost(room.size());
-  // Receives and messages before it come first.
+  // Receives and messages before it come first, and so do those that wait for its credit.
   const bool may_be_next = from != nullptr && from->is_heard() && !peer.closed &&
-                           peer.arrivals.empty() && from->calls->tagged.empty();
+                           peer.arrivals.empty() && from->calls->tagged.empty() &&
+                           from->held_back.empty();
   if (!may_be_next || !has_credit(peer, *from, cost)) return false;
-  const AwaitedMessage awaited{key.communicator, key.index, room};
+  AwaitedMessage awaited{key.communicator, key.index, room};
   TakeResult result = peer.endpoint->take_awaited(awaited);
   for (; result == TakeResult::kNothing && looks > 1; --looks) {
     cpu_relax();
@@ -111,6 +112,7 @@ bool Messenger::take_awaited(Rank rank, const MessageKey& key, std::span<std::by
   if (result != TakeResult::kTaken) return false;
   from->held += cost;
   return_credit(peer, *from, cost);
+  on_credit(peer, *from, awaited.credit);
   return true;
 }
 
@@ -337,7 +339,7 @@ Placement Messenger::place_frame(Peer& peer, const FrameHeader& header) {
 }
 
 Placement Messenger::place_eager(Peer& peer, Channel& channel, const FrameHeader& header) {
-  if (header.payload_bytes != header.total_bytes || header.offset != 0) {
+  if (header.payload_bytes != header.total_bytes) {
     violate(peer, channel, "sent an eager frame that is not the whole of its message");
     return {};
   }
@@ -400,11 +402,11 @@ Placement Messenger::place_data(Peer& peer, Channel& channel, const FrameHeader&
 void Messenger::deliver(Rank rank, const FrameHeader& header, std::size_t offset,
                         std::span<const std::byte> piece) {
   Peer& peer = use(rank);
-  Posted* const posted =
-      header.kind == FrameKind::kEager ? peer.eager_posted : find_posted(peer, key_of(header));
+  const bool eager = header.kind == FrameKind::kEager;
+  Posted* const posted = eager ? peer.eager_posted : find_posted(peer, key_of(header));
   if (posted == nullptr) return;
-  posted->owner->message_piece(posted->slot, static_cast<std::size_t>(header.offset) + offset,
-                               piece);
+  const std::size_t begin = eager ? 0 : static_cast<std::size_t>(header.offset);
+  posted->owner->message_piece(posted->slot, begin + offset, piece);
 }
 
 void Messenger::take_frame(Peer& peer, const FrameHeader& header) {
@@ -416,6 +418,7 @@ void Messenger::take_frame(Peer& peer, const FrameHeader& header) {
   }
   switch (header.kind) {
     case FrameKind::kEager:
+      on_credit(peer, *channel, header.offset);
       return eager_received(peer, *channel, header);
     case FrameKind::kData:
       return data_received(peer, header);
@@ -424,7 +427,7 @@ void Messenger::take_frame(Peer& peer, const FrameHeader& header) {
     case FrameKind::kGrant:
       return on_grant(peer, *channel, header);
     case FrameKind::kCredit:
-      return on_credit(peer, *channel, header);
+      return on_credit(peer, *channel, header.total_bytes);
     case FrameKind::kProbe:
       return on_probe(peer, header);
     case FrameKind::kWant:

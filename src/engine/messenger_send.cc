@@ -94,6 +94,7 @@ bool Messenger::spend(const Peer& peer, Channel& channel, Outgoing* message) con
   message->state = eager ? Outgoing::State::kEager : Outgoing::State::kAnnounce;
   message->header.kind = eager ? FrameKind::kEager : FrameKind::kAnnounce;
   message->header.payload_bytes = eager ? static_cast<std::uint32_t>(bytes) : 0;
+  if (eager) message->header.offset = take_due_credit(peer, channel);
   return true;
 }
 
@@ -127,11 +128,12 @@ void Messenger::send_held_back(Peer& peer, Channel& channel) {
   }
 }
 
-void Messenger::on_credit(Peer& peer, Channel& channel, const FrameHeader& header) {
-  if (header.total_bytes > peer.traits.eager_credit_bytes - channel.credit) {
+void Messenger::on_credit(Peer& peer, Channel& channel, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  if (bytes > peer.traits.eager_credit_bytes - channel.credit) {
     return violate(peer, channel, "returned more credit than it had been sent for");
   }
-  channel.credit += static_cast<std::size_t>(header.total_bytes);
+  channel.credit += static_cast<std::size_t>(bytes);
   send_held_back(peer, channel);
 }
 

@@ -86,6 +86,24 @@ TEST(AwaitedMessage, GivesItsCreditBack) {
   EXPECT_GE(returned, kCreditBytes / 2);
 }
 
+TEST(AwaitedMessage, BringsCreditThatWasSpent) {
+  Awaiting fixture;
+  fixture.to(kPeer).awaited_credit = 100;
+  EXPECT_TRUE(fixture.take());
+  EXPECT_THAT(fixture.events.violations, SizeIs(1)) << "nothing was";
+}
+
+// What comes first may have been waiting for the credit that it brings.
+TEST(AwaitedMessage, IsNotTakenWhileSomethingWaitsForCredit) {
+  Awaiting fixture;
+  const Bytes payload(kEagerBytes);
+  for (std::uint64_t sequence = 0; sequence <= kCreditBytes / kEagerBytes; ++sequence) {
+    EXPECT_TRUE(fixture.take());
+    fixture.messenger.send(kPeer, key_of(sequence), {}, payload, fixture.owner, 0);
+  }
+  EXPECT_FALSE(fixture.take());
+}
+
 TEST(AwaitedMessage, ThatCostsMoreThanThePeerMayHaveIsNot) {
   Awaiting fixture;
   for (const std::size_t bytes : {kCreditBytes - sizeof(FrameHeader) + 1, kCreditBytes}) {

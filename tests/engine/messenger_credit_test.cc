@@ -218,6 +218,27 @@ TEST_P(CreditOf, CollectiveMessageComesThoughEarlierOnesHaveTakenTheCredit) {
   }
 }
 
+TEST(Returned, CreditTravelsWithMessagesWhereBothSend) {
+  Fixture fixture;
+  constexpr std::size_t kCost = kEagerBytes + sizeof(FrameHeader);
+  const Bytes payload(kEagerBytes);
+  Bytes target(kEagerBytes);
+  constexpr std::uint64_t kRounds = 100;
+  for (std::uint64_t round = 0; round < kRounds; ++round) {
+    fixture.messenger.send(1, key_of(round), {}, payload, fixture.owner, 0);
+    fixture.messenger.receive(1, key_of(round), {}, target.data(), target.size(), fixture.owner, 0);
+    FrameHeader theirs = header_of(FrameKind::kEager, key_of(round), kEagerBytes, kEagerBytes);
+    theirs.offset = kCost;  // for the one just sent
+    fixture.frame(1, theirs, payload);
+  }
+  EXPECT_TRUE(fixture.events.none());
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kCredit), IsEmpty());
+  const std::vector<FrameHeader> sent = fixture.to(1).of(FrameKind::kEager);
+  ASSERT_THAT(sent, SizeIs(kRounds)) << "and it could be spent again";
+  EXPECT_EQ(sent[0].offset, 0u);
+  for (std::size_t i = 1; i < sent.size(); ++i) ASSERT_EQ(sent[i].offset, kCost) << i;
+}
+
 // Its sender refuses to hear of more.
 TEST(Wanted, AreNoMoreTagsThanMayBeNamed) {
   constexpr Tag kTags = 1 << 14;

@@ -74,10 +74,13 @@ class Owner final : public MessageOwner {
  public:
   std::map<std::uint32_t, int> done;
   std::size_t piece_bytes = 0;
+  std::vector<std::size_t> piece_offsets;
 
   void message_done(std::uint32_t slot) override { ++done[slot]; }
-  void message_piece(std::uint32_t, std::size_t, std::span<const std::byte> piece) override {
+  void message_piece(std::uint32_t, std::size_t offset,
+                     std::span<const std::byte> piece) override {
     piece_bytes += piece.size();
+    piece_offsets.push_back(offset);
   }
 };
 
@@ -98,15 +101,17 @@ class Outbox final : public Endpoint {
   }
   /// What take_awaited() finds there, after so many looks.
   Bytes awaited;
+  std::uint64_t awaited_credit = 0;
   int looks_in_vain = 0;
 
-  TakeResult take_awaited(const AwaitedMessage& wanted) override {
+  TakeResult take_awaited(AwaitedMessage& wanted) override {
     if (looks_in_vain > 0) {
       --looks_in_vain;
       return TakeResult::kNothing;
     }
     if (wanted.room.size() != awaited.size()) return TakeResult::kOther;
     std::copy(awaited.begin(), awaited.end(), wanted.room.begin());
+    wanted.credit = awaited_credit;
     return TakeResult::kTaken;
   }
   void cancel(std::uint64_t) override {}

@@ -54,13 +54,15 @@ TEST_F(Hostile, EagerFrameOfAnotherLengthIsRefused) {
   expect_violation("not the whole of its message");
 }
 
-TEST_F(Hostile, EagerFrameThatPointsBeyondItsMessageIsRefused) {
+TEST_F(Hostile, EagerFrameOfAReductionBeginsAtTheStartWhateverItsOffsetSays) {
+  const Bytes payload(36);
+  send(0, payload);  // 100 of credit
   EXPECT_FALSE(fixture.messenger.receive(1, key_of(0), {}, nullptr, 100, fixture.owner, 0));
   FrameHeader header = eager(0, 100);
-  header.offset = 4096;
-  EXPECT_EQ(fixture.frame(1, header, filled(100, 1)), Kind::kDiscard);
-  expect_violation("not the whole of its message");
-  EXPECT_EQ(fixture.owner.piece_bytes, 0u) << "the pieces of a reduction go where the frame says";
+  header.offset = 100;
+  EXPECT_EQ(fixture.frame(1, header, filled(100, 1)), Kind::kDeliver);
+  EXPECT_TRUE(fixture.events.none());
+  EXPECT_THAT(fixture.owner.piece_offsets, ElementsAre(0u));
 }
 
 TEST_F(Hostile, EagerFrameBeyondItsCreditIsRefusedAndCompletesNothing) {
@@ -547,6 +549,19 @@ TEST_F(Hostile, CreditThatWasNotSpentCannotBeReturned) {
   Fixture other;
   other.frame(1, header_of(FrameKind::kCredit, key_of(0), ~std::size_t{0}));
   EXPECT_THAT(other.events.violations, ElementsAre(HasSubstr("more credit than")));
+}
+
+TEST_F(Hostile, CreditThatWasNotSpentCannotComeWithAMessage) {
+  const Bytes payload(36);
+  send(0, payload);  // 100 of credit
+  FrameHeader header = eager(0, 100);
+  header.offset = 100;
+  fixture.frame(1, header, filled(100, 1));
+  EXPECT_TRUE(fixture.events.none());
+  header = eager(1, 100);
+  header.offset = 1;
+  fixture.frame(1, header, filled(100, 1));
+  expect_violation("more credit than");
 }
 
 TEST_F(Hostile, TagIsNamedOnce) {

@@ -344,7 +344,8 @@ void fuzz_message_ring(std::span<const std::byte> input) {
     if (what == 0) static_cast<void>(buffers.take());  // sent back
     if (what == 1) {
       std::vector<std::byte> room(dice.below(1100));
-      if (receiver.take_awaited({0, 0, room}) == TakeResult::kTaken) continue;
+      AwaitedMessage awaited{0, 0, room};
+      if (receiver.take_awaited(awaited) == TakeResult::kTaken) continue;
     }
     const RingReceiver::Took took = receiver.take(sink);
     if (took == RingReceiver::Took::kNothing) return;

@@ -25,8 +25,13 @@ struct Ring {
   RingReceiver receiver{memory.geometry(), 0};
 
   TakeResult take(std::vector<std::byte>& room) {
-    return receiver.take_awaited({kCommunicator, kTag, room});
+    AwaitedMessage awaited{kCommunicator, kTag, room};
+    const TakeResult result = receiver.take_awaited(awaited);
+    credit = awaited.credit;
+    return result;
   }
+
+  std::uint64_t credit = 0;  // that came with the last one
 };
 
 TEST(AwaitedMessage, OfEverySizeIsTakenFromEveryPosition) {
@@ -52,7 +57,6 @@ TEST(AwaitedMessage, AnyOtherFrameIsLeftToPoll) {
       [](FrameHeader* header) { header->frame_class = FrameClass::kCollective; },
       [](FrameHeader* header) { header->communicator = kCommunicator + 1; },
       [](FrameHeader* header) { header->index = kTag + 1; },
-      [](FrameHeader* header) { header->offset = 1; },
       [](FrameHeader* header) { header->total_bytes += 1; },
   };
   for (const std::size_t bytes : {4u, 100u}) {
@@ -66,6 +70,31 @@ TEST(AwaitedMessage, AnyOtherFrameIsLeftToPoll) {
       EXPECT_EQ(room, std::vector<std::byte>(bytes)) << "nothing was to be written";
     }
   }
+}
+
+TEST(AwaitedMessage, BringsTheCreditThatCameWithIt) {
+  Ring ring;
+  std::vector<std::byte> room(100);
+  Frame frame = make_message(0, room.size());
+  for (const std::uint64_t credit : {std::uint64_t{70'000}, std::uint64_t{0}}) {
+    frame.header.offset = credit;
+    ASSERT_EQ(ring.sender.push(frame.header, frame.payload), Pushed::kWhole);
+    ASSERT_EQ(ring.take(room), TakeResult::kTaken);
+    EXPECT_EQ(room, frame.payload);
+    EXPECT_EQ(ring.credit, credit);
+  }
+}
+
+TEST(AwaitedMessage, OfAFewBytesThatBringsCreditIsLeftToPoll) {
+  Ring ring;
+  Recorder recorder;
+  std::vector<std::byte> room(4);
+  Frame frame = make_message(0, room.size());
+  frame.header.offset = 70'000;
+  ASSERT_EQ(ring.sender.push(frame.header, frame.payload), Pushed::kWhole);
+  EXPECT_EQ(ring.take(room), TakeResult::kOther);
+  take_all(ring.receiver, recorder);
+  EXPECT_EQ(recorder.count(0), 1u);
 }
 
 TEST(AwaitedMessage, OfAnotherLengthIsLeftToPoll) {

@@ -116,7 +116,8 @@ TEST(HostileRing, ALoanThatBecomesAMessageWhileItIsReadIsNotTakenAsOne) {
   std::memcpy(ring.memory.line(0), &eager, sizeof eager);
   ring.memory.write_word(ring.memory.line(0), kPublishedWord | 1u << 29 | 8);
   std::vector<std::byte> room(8);
-  EXPECT_EQ(ring.receiver.take_awaited({0, 0, room}), TakeResult::kOther);
+  AwaitedMessage awaited{0, 0, room};
+  EXPECT_EQ(ring.receiver.take_awaited(awaited), TakeResult::kOther);
   while (ring.receiver.take(ring.recorder) == Took::kStep) {
   }
   EXPECT_EQ(ring.recorder.count(0), 1u);

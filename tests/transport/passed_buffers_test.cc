@@ -143,7 +143,8 @@ TEST(PassedBuffers, AnAwaitedMessageBringsOneToo) {
     frame.header.communicator = 7;
     ASSERT_EQ(pair.left.sender.push(frame.header, frame.payload), Pushed::kWhole);
     std::vector<std::byte> room(bytes);
-    ASSERT_EQ(pair.right.receiver.take_awaited({7, 0, room}), TakeResult::kTaken);
+    AwaitedMessage awaited{7, 0, room};
+    ASSERT_EQ(pair.right.receiver.take_awaited(awaited), TakeResult::kTaken);
     EXPECT_EQ(room, frame.payload);
   }
   pair.right.send(3000);
@@ -158,7 +159,8 @@ Status end_after(std::uint32_t word, PassedBuffers* buffers) {
   memory.write_word(memory.line(0), word);
   RingReceiver receiver(memory.geometry(), 3, nullptr, buffers);
   std::vector<std::byte> room(word & 0xfffff);
-  EXPECT_EQ(receiver.take_awaited({0, 0, room}), TakeResult::kOther);
+  AwaitedMessage awaited{0, 0, room};
+  EXPECT_EQ(receiver.take_awaited(awaited), TakeResult::kOther);
   Recorder recorder;
   EXPECT_EQ(receiver.take(recorder), Took::kEnd);
   return receiver.end();

@@ -313,7 +313,7 @@ bool RingReceiver::is_lent_next() const {
 }
 
 // A word with other flags, or of another length, is that of a record which take() has to explain.
-TakeResult RingReceiver::take_awaited(const AwaitedMessage& awaited) {
+TakeResult RingReceiver::take_awaited(AwaitedMessage& awaited) {
   // Acquire pairs with RingSender::publish.
   const std::uint32_t word = first_word(ring_.line(position_)).load(std::memory_order_acquire);
   if ((word & kPublished) == 0) return TakeResult::kNothing;
@@ -328,7 +328,7 @@ TakeResult RingReceiver::take_awaited(const AwaitedMessage& awaited) {
   }
   FrameHeader header;
   std::memcpy(&header, ring_.line(position_), sizeof header);
-  const bool is_whole = is_inline || (header.offset == 0 && header.total_bytes == bytes);
+  const bool is_whole = is_inline || header.total_bytes == bytes;
   if (header.kind != FrameKind::kEager || header.frame_class != FrameClass::kPointToPoint ||
       header.communicator != awaited.communicator || header.index != awaited.index || !is_whole) {
     return TakeResult::kOther;
@@ -339,6 +339,7 @@ TakeResult RingReceiver::take_awaited(const AwaitedMessage& awaited) {
     advance(1);
     return TakeResult::kTaken;
   }
+  awaited.credit = header.offset;
   if (is_passed) {
     std::memcpy(awaited.room.data(), buffers_->memory(buffer_of(word)), bytes);
     buffers_->came(buffer_of(word));
@@ -398,7 +399,7 @@ RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink)
   timer_.begin(header_, false);
   placement_ = sink.place(peer_, header_);
   // The first frame tells for those that follow.
-  if (header_.offset == 0) streams_ = stores_past_caches();
+  if (header_.kind == FrameKind::kEager || header_.offset == 0) streams_ = stores_past_caches();
   take_payload(piece, word, sink);
   return Took::kRecord;
 }

@@ -201,7 +201,7 @@ class RingReceiver {
   /// Whether the next record is a lent frame that take() begins to copy.
   bool is_lent_next() const;
   /// See Endpoint::take_awaited().
-  TakeResult take_awaited(const AwaitedMessage& awaited);
+  TakeResult take_awaited(AwaitedMessage& awaited);
   /// This rank asks for a message by a kGrant.
   void grant(const FrameHeader& header) { timer_.grant(header); }
   const ReceivedMessages& received() const { return timer_.received(); }

@@ -59,7 +59,7 @@ class ShmTransport final : public Transport {
                          std::uint64_t token) override;
     void cancel(std::uint64_t token) override;
     void abandon(const std::byte* begin, std::size_t bytes) override;
-    TakeResult take_awaited(const AwaitedMessage& awaited) override {
+    TakeResult take_awaited(AwaitedMessage& awaited) override {
       return closed_ || failed_ ? TakeResult::kOther : receiver_.take_awaited(awaited);
     }
     bool poll(FrameSink& sink);
