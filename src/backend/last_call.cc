@@ -38,10 +38,20 @@ bool LastCall::is_again(const Call& call) const {
       !has_name_in(call.op, record_)) {
     return false;
   }
-  if (call.in == call_.in && call.out == call_.out) return true;
-  if (shape_.in_place || call.in == nullptr || call.out == nullptr) return false;
-  const auto* in = static_cast<const std::byte*>(call.in);
-  const auto* out = static_cast<const std::byte*>(call.out);
+  return has_buffers_of(call) || has_right_buffers(call);
+}
+
+// In place, the one buffer has to lie in the other one where it did.
+bool LastCall::has_right_buffers(const Call& call) const {
+  const bool reads = shape_.input_bytes > 0, writes = shape_.output_bytes > 0;
+  if ((reads && call.in == nullptr) || (writes && call.out == nullptr)) return false;
+  if (!reads || !writes) return true;
+  const auto in = reinterpret_cast<std::uintptr_t>(call.in);
+  const auto out = reinterpret_cast<std::uintptr_t>(call.out);
+  if (shape_.in_place) {
+    return in - out == reinterpret_cast<std::uintptr_t>(call_.in) -
+                           reinterpret_cast<std::uintptr_t>(call_.out);
+  }
   return in + shape_.input_bytes <= out || out + shape_.output_bytes <= in;
 }
 

@@ -37,6 +37,8 @@ class LastCall {
   std::uint64_t take_uncounted() { return std::exchange(uncounted_, 0); }
 
  private:
+  bool has_right_buffers(const Call& call) const;
+
   Call call_;
   CallShape shape_;
   CallRecord record_;

@@ -57,9 +57,39 @@ TEST_F(LastCallTest, TakesOtherBuffersThatTheCheckWouldFindRight) {
   EXPECT_FALSE(last.is_again(other));
   other.out = nullptr;
   EXPECT_FALSE(last.is_again(other));
-  last.remember(call, {.in_place = true, .input_bytes = 16, .output_bytes = 16}, {}, 4);
-  other.out = buffers.data() + 8;
-  EXPECT_FALSE(last.is_again(other)) << "in place with other buffers";
+}
+
+TEST_F(LastCallTest, InPlaceTakesOtherBuffersThatLieInEachOtherAsBefore) {
+  Call whole{.collective = Collective::kGather,
+             .in = buffers.data() + 4,
+             .out = buffers.data(),
+             .count = 4,
+             .type = DataType::kFloat32};
+  last.remember(whole, {.in_place = true, .input_bytes = 16, .output_bytes = 32}, {}, 4);
+  whole.in = buffers.data() + 8;
+  EXPECT_FALSE(last.is_again(whole)) << "behind the output";
+  whole.out = buffers.data() + 4;
+  EXPECT_TRUE(last.is_again(whole));
+  EXPECT_FALSE(last.has_buffers_of(whole));
+  whole.in = whole.out = nullptr;
+  EXPECT_FALSE(last.is_again(whole));
+}
+
+TEST_F(LastCallTest, ABufferThatItDoesNotUseMayBeAnywhereOrMissing) {
+  last.remember(call, {.input_bytes = 16, .output_bytes = 0}, {}, 4);
+  for (void* const out : {static_cast<void*>(nullptr), static_cast<void*>(buffers.data() + 1)}) {
+    Call other = call;
+    other.out = out;
+    EXPECT_TRUE(last.is_again(other));
+    other.in = nullptr;
+    EXPECT_FALSE(last.is_again(other));
+  }
+  last.remember(call, {.input_bytes = 0, .output_bytes = 16}, {}, 5);
+  Call other = call;
+  other.in = nullptr;
+  EXPECT_TRUE(last.is_again(other));
+  other.out = nullptr;
+  EXPECT_FALSE(last.is_again(other));
 }
 
 TEST_F(LastCallTest, IsForgottenOrNeverToBeRepeated) {
