@@ -62,15 +62,20 @@ function(unisono_packable target)
   target_link_options(${target} PRIVATE LINKER:--disable-new-dtags)
 endfunction()
 
-# unisono_module(name SOURCES a.cc ... LINKS targets ...): one folder of the library. Every module
-# ends up in libunisono.so; its link list is its row of the arrow diagram.
+# unisono_module(name SOURCES a.cc ... LINKS targets ... [INTERNAL]): one folder of the library, or
+# what of it the tools and tests alone need (INTERNAL): libunisono.so has all others. Its link list
+# is its row of the arrow diagram.
 function(unisono_module name)
-  cmake_parse_arguments(arg "" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(arg "INTERNAL" "" "SOURCES;LINKS" ${ARGN})
   add_library(unisono_${name} OBJECT ${arg_SOURCES})
   set_target_properties(unisono_${name} PROPERTIES
     POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_link_libraries(unisono_${name} PUBLIC unisono_options PRIVATE ${arg_LINKS})
-  set_property(GLOBAL APPEND PROPERTY UNISONO_MODULES unisono_${name})
+  if(arg_INTERNAL)
+    set_property(GLOBAL APPEND PROPERTY UNISONO_INTERNAL_MODULES unisono_${name})
+  else()
+    set_property(GLOBAL APPEND PROPERTY UNISONO_MODULES unisono_${name})
+  endif()
 endfunction()
 
 # unisono_test(name SOURCES ... LABELS ... [PROCESSORS n] [TIMEOUT s] [SINGLE_THREADED] [COMPUTES]):

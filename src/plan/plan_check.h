@@ -1,6 +1,6 @@
 // Proves that the plans of all ranks of one call do what the collective promises, by symbols, with
-// no byte moved. For tests, `unisono plan` and debug builds; pure, any thread, time grows with the
-// number of steps of all ranks together.
+// no byte moved. For tests and `unisono plan`; pure, any thread, time grows with the number of
+// steps of all ranks together.
 #pragma once
 
 #include <span>
