@@ -8,6 +8,7 @@
 #include "base/communicator_id.h"
 #include "base/keep_latest.h"
 #include "base/log.h"
+#include "rendezvous/arbiter_connection.h"
 
 namespace unisono {
 namespace {
@@ -109,15 +110,14 @@ void JobNews::answer_questions() {
 }
 
 void JobNews::poll_arbiter() {
-  std::vector<FailureDecision> decisions;
-  arbiter_.poll(&decisions);
-  for (const FailureDecision& decision : decisions) hear(decision);
-  for (const std::uint32_t communicator : arbiter_.take_questions()) ask(communicator);
+  const rendezvous::ArbiterNews news = arbiter_.take_news();
+  for (const FailureDecision& decision : news.decisions) hear(decision);
+  for (const std::uint32_t communicator : news.questions) ask(communicator);
   answer_questions();
-  for (const rendezvous::ShrinkMessage& word : arbiter_.take_shrink_words()) {
+  for (const rendezvous::ShrinkMessage& word : news.shrink_words) {
     keep_latest(word, kShrinkWordsKept, &shrink_words_);
   }
-  if (!arbiter_.take_question_for_waits()) return;
+  if (!news.asks_for_waits) return;
   std::vector<RunningWait> waits;
   for (JobCommunicator* const communicator : communicators_) communicator->add_waits(&waits);
   arbiter_.answer_waits(waits);

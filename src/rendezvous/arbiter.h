@@ -61,7 +61,8 @@ struct FailureDecision {
   std::string message;
 };
 
-/// Where and how to meet. Made from UNISONO_*/torchrun variables or from a URL (rendezvous.h).
+/// Where and how to meet. Made from UNISONO_*/torchrun variables or from a URL
+/// (rendezvous_point.h).
 struct RendezvousPoint {
   enum class Kind : std::uint8_t {
     kAlone,     ///< a world of one rank
@@ -116,6 +117,7 @@ struct RunningWait {
 
 namespace rendezvous {
 class ArbiterConnection;
+struct ArbiterNews;
 struct ShrinkMessage;
 }  // namespace rendezvous
 
@@ -136,12 +138,12 @@ class ArbiterClient {
 
   const World& world() const { return world_; }
 
-  /// Appends what the arbiter has said since the last time. While that is nothing it costs one
-  /// load: no system call, no lock.
-  void poll(std::vector<FailureDecision>* decisions);
+  /// What the arbiter has said since the last time. While that is nothing it costs one load: no
+  /// system call, no lock.
+  rendezvous::ArbiterNews take_news();
 
   /// Reads what has arrived though the thread that does so had no turn yet: before a rank goes by
-  /// what it has seen itself. poll() has it then.
+  /// what it has seen itself. take_news() has it then.
   void catch_up();
 
   /// "I have waited a while."
@@ -161,12 +163,9 @@ class ArbiterClient {
   /// `member` of the communicator. The arbiter compares the calls of all and sends everyone a
   /// decision that names the rank that differs from most.
   void report_differing(const FailureDecision& suspicion, const CallsOfRank& own);
-  /// The communicators whose calls the arbiter had asked for by the last poll() and that were not
-  /// taken yet.
-  std::vector<std::uint32_t> take_questions();
+  /// The arbiter has asked for this rank's calls there.
   void answer_calls(std::uint32_t communicator, const CallsOfRank& own);
-  /// Whether the arbiter had asked by the last poll() what this rank waits in.
-  bool take_question_for_waits();
+  /// The arbiter has asked what this rank waits in.
   void answer_waits(const std::vector<RunningWait>& waits);
   /// The data link to `peer` broke for this cause. The arbiter answers with a decision about `peer`
   /// if `peer`'s control connection is gone too, within 300 ms; else with one that names the link,
@@ -175,8 +174,6 @@ class ArbiterClient {
 
   /// A word on the way to a communicator of survivors (rendezvous/shrink_message.h).
   void say_shrink(const rendezvous::ShrinkMessage& message);
-  /// The arbiter's words on that by the last poll(), in order.
-  std::vector<rendezvous::ShrinkMessage> take_shrink_words();
   /// The arbiter is gone and nobody answers any more.
   bool is_lost() const;
   /// It is, and for certain because nobody but this rank is left.
@@ -194,10 +191,6 @@ class ArbiterClient {
   ArbiterClient();
 
   World world_;
-  // Of what poll() found the rest, which others take.
-  std::vector<std::uint32_t> questions_;
-  std::vector<rendezvous::ShrinkMessage> shrink_words_;
-  bool asks_for_waits_ = false;
   std::unique_ptr<rendezvous::ArbiterConnection> connection_;  // absent in a world of one
 };
 

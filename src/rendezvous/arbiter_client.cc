@@ -65,15 +65,9 @@ void ArbiterClient::decline(const RendezvousPoint& point, int size, const Member
       rendezvous::join_rendezvous(point, {size, self, why}, Clock::now() + kDeclineTime));
 }
 
-void ArbiterClient::poll(std::vector<FailureDecision>* decisions) {
-  if (connection_ == nullptr || !connection_->has_news()) return;
-  rendezvous::ArbiterNews news = connection_->take_news();
-  for (FailureDecision& decision : news.decisions) decisions->push_back(std::move(decision));
-  questions_.insert(questions_.end(), news.questions.begin(), news.questions.end());
-  for (rendezvous::ShrinkMessage& word : news.shrink_words) {
-    shrink_words_.push_back(std::move(word));
-  }
-  asks_for_waits_ = asks_for_waits_ || news.asks_for_waits;
+rendezvous::ArbiterNews ArbiterClient::take_news() {
+  if (connection_ == nullptr || !connection_->has_news()) return {};
+  return connection_->take_news();
 }
 
 void ArbiterClient::catch_up() {
@@ -107,18 +101,11 @@ void ArbiterClient::report_differing(const FailureDecision& suspicion, const Cal
       rendezvous::encode_calls(MessageType::kDiffering, message, world_.size));
 }
 
-std::vector<std::uint32_t> ArbiterClient::take_questions() {
-  if (questions_.empty()) return {};
-  return std::exchange(questions_, {});
-}
-
 void ArbiterClient::answer_calls(std::uint32_t communicator, const CallsOfRank& own) {
   if (!connection_) return;
   connection_->report(
       rendezvous::encode_calls(MessageType::kCalls, message_of(communicator, own), world_.size));
 }
-
-bool ArbiterClient::take_question_for_waits() { return std::exchange(asks_for_waits_, false); }
 
 void ArbiterClient::answer_waits(const std::vector<RunningWait>& waits) {
   if (!connection_) return;
@@ -135,11 +122,6 @@ void ArbiterClient::report_broken_link(Rank peer, const Status& cause) {
 
 void ArbiterClient::say_shrink(const rendezvous::ShrinkMessage& message) {
   if (connection_) connection_->say_shrink(message);
-}
-
-std::vector<rendezvous::ShrinkMessage> ArbiterClient::take_shrink_words() {
-  if (shrink_words_.empty()) return {};
-  return std::exchange(shrink_words_, {});
 }
 
 bool ArbiterClient::is_lost() const { return connection_ != nullptr && connection_->is_lost(); }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/arbiter_connection.h"
 #include "tests/sim/control_plane.h"
 
 namespace unisono::sim {
@@ -42,9 +43,8 @@ class Job {
   void stop(Rank rank) { stopped_.insert(rank); }
   /// What a rank hears of another one.
   std::string told(Rank to, Rank of) {
-    std::vector<FailureDecision> decisions;
-    plane_.arbiter_client(to).poll(&decisions);
-    for (const FailureDecision& decision : decisions) {
+    const rendezvous::ArbiterNews news = plane_.arbiter_client(to).take_news();
+    for (const FailureDecision& decision : news.decisions) {
       if (decision.failed_rank == of) return decision.message;
     }
     return "";

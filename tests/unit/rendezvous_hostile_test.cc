@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/arbiter_connection.h"
 #include "rendezvous/control_stream.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous_support.h"
@@ -67,9 +68,7 @@ TEST(Arbiter, AfterItsFarewellABrokenLinkIsTheReportersToJudge) {
   const Met rank = met(3, encode(MessageType::kFarewell));
   ASSERT_TRUE(rank.client.has_value()) << rank.client.status().message();
   EXPECT_TRUE(eventually([&] { return rank.client->get()->is_lost(); }));
-  std::vector<FailureDecision> decisions;
-  rank.client->get()->poll(&decisions);
-  EXPECT_TRUE(decisions.empty());
+  EXPECT_TRUE(rank.client->get()->take_news().decisions.empty());
   (*rank.client)->report_broken_link(2, Status(ErrorCode::kRankFailed, "connection reset"));
   const FailureDecision got = await_decision(rank.client->get());
   EXPECT_EQ(got.failed_rank, 2);

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <thread>
 
+#include "rendezvous/arbiter_connection.h"
 #include "rendezvous/arbiter_server.h"
 #include "rendezvous/contact.h"
 #include "rendezvous/joiner.h"
@@ -44,12 +45,11 @@ RendezvousPoint store_point(Store* store) {
 TEST(Join, WorldOfOneNeedsNobody) {
   auto outcomes = meet(world_of({}, 1));
   expect_one_world(outcomes);
-  std::vector<FailureDecision> decisions;
-  outcomes[0].client->poll(&decisions);
   outcomes[0].client->report_failure({});
-  EXPECT_TRUE(outcomes[0].client->take_questions().empty());
+  const rendezvous::ArbiterNews news = outcomes[0].client->take_news();
+  EXPECT_TRUE(news.decisions.empty());
+  EXPECT_TRUE(news.questions.empty());
   outcomes[0].client->leave();
-  EXPECT_TRUE(decisions.empty());
 }
 
 TEST(Join, AloneWithSeveralRanksIsAnError) {

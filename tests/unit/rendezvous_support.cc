@@ -16,6 +16,7 @@
 #include <list>
 #include <thread>
 
+#include "rendezvous/arbiter_connection.h"
 #include "rendezvous/rendezvous_point.h"
 #include "rendezvous/sockets.h"
 #include "tests/support/temporary_folder.h"
@@ -133,7 +134,7 @@ void leave_all(std::vector<Outcome>* outcomes) {
 FailureDecision await_decision(ArbiterClient* client) {
   std::vector<FailureDecision> decisions;
   EXPECT_TRUE(eventually([&] {
-    client->poll(&decisions);
+    decisions = client->take_news().decisions;
     return !decisions.empty();
   })) << "rank "
       << client->world().rank << " heard no decision";
@@ -277,16 +278,14 @@ int run_as_rank(int argc, char** argv) {
   }
   if (manner == "leaves") client.leave();
   print("joined");
-  std::vector<FailureDecision> decisions;
   while (!input_closed()) {
-    client.poll(&decisions);
+    const std::vector<FailureDecision> decisions = client.take_news().decisions;
     for (const FailureDecision& decision : decisions) {
       print("decision " + std::to_string(decision.failed_rank) + " " + decision.message);
     }
     if (manner == "reports" && decisions.size() == 1 && decisions[0].failed_rank == 0) {
       client.report_timeout({7, 9, {3}}, {1, 2, 3}, "all_reduce");
     }
-    decisions.clear();
   }
   if (manner == "exits") std::exit(0);  // without destroying the client
   client.leave();
