@@ -49,8 +49,8 @@ class RequestState final : public Task,
   std::shared_ptr<CommunicatorState> communicator;  ///< set while a Request refers to it
   /// Set by a Request, perhaps on another thread than the one that uses the communicator.
   std::atomic<bool> referred = false;
-  /// By whoever began it and will look at its outcome: a blocking call, start() until there is a
-  /// Request, or an InnerCall. Nobody else may have it meanwhile.
+  /// Whoever began it will look at its outcome yet: a blocking call, start() until there is a
+  /// Request, or an InnerCall. The pool gives it to nobody else meanwhile.
   bool held = false;
   std::vector<std::size_t> counts[4];  ///< copies of an asynchronous call's spans
   Status outcome;                      ///< final once done

@@ -7,13 +7,15 @@
 
 namespace unisono::grace {
 
-/// A call that has not moved for so long lets its peers know which call it is in, ...
+/// A call that has not moved for so long lets its peers know which call it is in.
 inline constexpr std::chrono::milliseconds kProbeAfter{20};
-/// ... and after this the arbiter, so that a deadline elsewhere can tell who had arrived.
+/// A call that has not moved for so long lets the arbiter know, so that a deadline elsewhere can
+/// tell who had arrived.
 inline constexpr std::chrono::milliseconds kReportAfter{500};
-/// What a rank sent before it left may take so long to be seen, ...
+/// What a rank sent before it left may take so long to be seen.
 inline constexpr std::chrono::milliseconds kAfterGoodbye{200};
-/// ... and so many looks, about one a millisecond: who hardly gets a processor has seen little.
+/// It may take so many looks as well, about one a millisecond: who hardly gets a processor has seen
+/// little in that time.
 inline constexpr int kLooksAfterGoodbye = 64;
 /// The arbiter's decision on a passed deadline or on calls that differ.
 inline constexpr std::chrono::seconds kDecision{1};
@@ -22,23 +24,25 @@ inline constexpr std::chrono::seconds kDecision{1};
 inline constexpr std::chrono::milliseconds kCause{300};
 /// A rank that went away before all had met, or the arbiter then, may be started again.
 inline constexpr std::chrono::seconds kReturn{1};
-/// A standby that is asked to take the arbiter's place finds out that its own rank has lost it too,
+/// A standby that is asked to take the arbiter's place waits so long for its own rank to lose the
+/// arbiter too.
 inline constexpr std::chrono::milliseconds kOwnRank{1000};
-/// ... and whoever asks goes to the next one when it does not answer: where a hundred ranks share
-/// two cores, it takes a while.
+/// Whoever asks a standby goes to the next one when it has not answered for so long: where a
+/// hundred ranks share two cores, it takes a while.
 inline constexpr std::chrono::seconds kStandbyAnswer{2};
 static_assert(kOwnRank < kStandbyAnswer, "a standby is taken for dead before it has answered");
-/// Once it has taken over, ranks that do not come to it have failed; ...
+/// Ranks that have not come to a standby so long after it has taken over have failed.
 inline constexpr std::chrono::seconds kSuccession{3};
-/// ... where the silence limit is long they lose an arbiter that is silent at different times.
+/// The same for any silence limit: where that is long, ranks lose a silent arbiter at different
+/// times.
 constexpr std::chrono::milliseconds succession_time(std::chrono::milliseconds silence) {
   return std::max<std::chrono::milliseconds>(kSuccession, silence / 2);
 }
-/// So long a rank that has lost the arbiter looks for who holds it: on a busy host standbys answer
-/// late; ...
+/// A rank that has lost the arbiter looks so long for who holds it: on a busy host standbys answer
+/// late.
 inline constexpr std::chrono::seconds kSeek{10};
-/// ... where the silence limit is long it may have lost one at once that a standby misses after
-/// that silence alone, and then waits for.
+/// The same for any silence limit: where that is long, the rank may have lost at once an arbiter
+/// that a standby misses after that silence alone, and then waits for.
 constexpr std::chrono::milliseconds seek_time(std::chrono::milliseconds silence) {
   return std::max<std::chrono::milliseconds>(kSeek, silence + succession_time(silence));
 }

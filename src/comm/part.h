@@ -12,7 +12,7 @@
 
 namespace unisono::detail {
 
-/// What each rank says first, ...
+/// What each rank says first.
 struct Vote {
   std::int32_t color;
   std::int32_t key;
@@ -22,7 +22,7 @@ struct Vote {
 };
 Vote make_vote(int color, int key, std::span<const Rank> expected);
 
-/// ... and what the first one of a part tells the others then.
+/// What the first rank of a part tells its others then.
 struct Offer {
   std::uint32_t id = 0;     ///< 0: there is no number left
   std::uint32_t block = 0;  ///< of shared memory

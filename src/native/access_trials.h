@@ -16,15 +16,17 @@
 // in the trials or less than half of it, or another's is clearly less. (A virtual processor may
 // move to a core from which lines come four times as late.)
 //
-// Where an earlier job has left what it learned of a class (transports/shm/trial_memory.h) its
-// calls begin with the fastest, a check comes first, before which calls that go one way go around
-// what they will meet once by each path, and all are tried after a quarter of those
-// calls; else they begin with what is predicted to be the fastest of what the host is known to be
-// like, and the first trials leave out what is predicted to be far behind (way_costs.h). Only
-// groups of all ranks of the host know and tell. Blocks of unequal length are not tried. A call's
-// time is that from when the last member came until the last one had what it needs: so who comes
-// late does not count, and members that share a core do. A path's time is the median of the end of
-// its row (of an even number the less), in the better row.
+// Where an earlier job has left what it learned of a class (transports/shm/trial_memory.h):
+//   its calls begin with the path that was the fastest; a check comes first, before which calls
+//   that go one way go around all memory that they will use, once by each path; all paths are tried
+//   after a quarter of the usual number of calls.
+// Where it has not:
+//   its calls begin with the path that is predicted to be the fastest on this host, and the first
+//   trials leave out what is predicted to be far slower (way_costs.h).
+// Only groups of all ranks of the host know and tell. Blocks of unequal length are not tried. A
+// call's time is that from when the last member came until the last one had what it needs: so who
+// comes late does not count, and members that share a core do. A path's time is the median of the
+// end of its row (of an even number the less), in the better row.
 //
 // All members choose alike without asking each other. Each writes beside its cells when it came and
 // when it had finished, and what a member wrote in call s all the others see when call s + 3

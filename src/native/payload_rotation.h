@@ -1,7 +1,7 @@
 // Where the payloads of small calls of two members lie in which only one gives: around the group's
 // rotation, from call to call, and not in cells. Who writes a line that the reader has just read
 // fetches it from that one's cache; a line that has left that cache since comes sooner
-// (exchange_call.h has figures). Each place lies before the last one: a reader's processor fetches
+// (README.md has figures). Each place lies before the last one: a reader's processor fetches
 // what lies behind what it reads, and would take it from under the next call's writer (broadcast of
 // 8 KiB 1.2 us, not 0.6).
 //

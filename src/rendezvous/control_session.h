@@ -186,7 +186,7 @@ class ControlSession {
   TimePoint seek_until_{};
   std::uint32_t attempts_ = 0;   // to come to one
   int refusals_ = 0;             // by standbys, since the arbiter was heard
-  TimePoint known_by_ = kNever;  // since then one has said that it does not know: until it must
+  TimePoint known_by_ = kNever;  // a standby that has said that it does not know does by then
   DecisionLedger ledger_;
   JobRecord record_;
   bool is_last_ = false;

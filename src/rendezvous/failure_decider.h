@@ -38,9 +38,9 @@ constexpr Duration unacknowledged_max(std::chrono::milliseconds silence) {
   if (limit == Duration::zero()) return limit;
   return limit - link_grace_time(silence) - limit / 50;
 }
-/// It waits for a word of its other end, which is asked for one, and whose word is late where the
-/// network was down, until that one is silent; and after the word, within that grace, for what was
-/// said behind it.
+/// A broken link is judged once its other end has answered a question, or is silent: where the
+/// network was down the answer comes late. After the answer the arbiter waits so long for what was
+/// sent behind it.
 constexpr Duration after_word_time(std::chrono::milliseconds silence) {
   return link_grace_time(silence) * 2 / 3;
 }
@@ -129,9 +129,9 @@ class FailureDecider {
     Rank reporter;     // the first
     std::string call;  // its, for people
     std::set<Rank> members = {};
-    std::set<Rank> awaited = {};  // by those whose deadline passed
-    std::set<Rank> arrived = {};  // these
-    std::set<Rank> late = {};     // of these, who waits yet
+    std::set<Rank> awaited = {};  // for whom those wait whose deadline passed
+    std::set<Rank> arrived = {};  // whose deadline passed
+    std::set<Rank> late = {};     // of `arrived`, who still waits
   };
   struct BrokenLink {
     TimePoint earliest, due;

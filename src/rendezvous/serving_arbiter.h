@@ -185,8 +185,8 @@ class ServingArbiter final : private Evidence {
   std::map<Rank, int> connections_;         // the same by rank
   bool follows_death_ = false;              // a standby's: those that came know of one
   std::set<Rank> ended_;                    // has_ended()
-  std::set<Rank> own_word_;                 // of these, a standby's rank alone has seen it
-  std::vector<Rank> newly_ended_;           // of these, nobody was told yet
+  std::set<Rank> own_word_;                 // of ended_, whose end a standby's rank alone has seen
+  std::vector<Rank> newly_ended_;           // of ended_, of whom nobody was told yet
   std::map<Rank, std::uint32_t> attempts_;  // of those that came, the latest
   std::set<Rank> deposers_;                 // have gone to another arbiter
   std::optional<DeposedMessage> deposed_;   // the job goes on without this arbiter

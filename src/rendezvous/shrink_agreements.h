@@ -76,20 +76,21 @@ class ShrinkAgreements {
   struct Agreement {
     std::set<Rank> members;  // empty: nobody has asked yet
     std::map<Rank, Status> excluded;
-    std::set<Rank> left;  // of these: have closed the communicator, and never ask
+    std::set<Rank> left;  // of `excluded`, who has closed the communicator, and never asks
     std::set<Rank> suspected;
     std::set<Rank> asked;
-    std::map<Rank, std::uint32_t> made;  // of these, what they had made by another arbiter's word
-    std::map<std::uint32_t, std::set<std::set<Rank>>> others;  // the members of these
-    std::vector<std::set<Rank>> open;  // of these, those that some who are not here may use
-    std::uint32_t finished = 0;        // what they use last, by that word or by this arbiter's
-    std::set<Rank> finishers;          // those that do
-    Duration patience{};               // the least of those that have asked
+    // Of `asked`, the communicator that a rank had made by another arbiter's word.
+    std::map<Rank, std::uint32_t> made;
+    std::map<std::uint32_t, std::set<std::set<Rank>>> others;  // the members of those in `made`
+    std::vector<std::set<Rank>> open;  // of `others`, what ranks that are not here may use
+    std::uint32_t finished = 0;        // what is used last, by another arbiter's word or this one's
+    std::set<Rank> finishers;          // the ranks that use `finished`
+    Duration patience{};               // the least of `asked`
     TimePoint due = kNever;  // who has not asked, or made the communicator, by then is left out
     Duration extra = 2 * kSuspectTime;  // what is left of the time for own stops
     std::uint32_t id = 0;               // of the communicator that is being made; 0: none
     std::set<Rank> survivors;           // its members
-    std::set<Rank> ready;               // of these
+    std::set<Rank> ready;               // of `survivors`, who has made it
     std::set<Rank> informed;            // others, which have said that they know who goes on
 
     bool is_idle() const { return asked.empty() && id == 0; }

@@ -30,7 +30,7 @@ class Silence {
   bool is_off() const { return limit_.count() == 0; }
   /// It spoke lately, and this side was run since.
   bool hears(Rank rank, TimePoint now) const;
-  /// It was silent, or did not speak for longer than a pause that is no stop explains.
+  /// It was silent, or did not speak for longer than one that is merely not scheduled.
   bool misses(Rank rank, TimePoint now) const;
 
   /// `suspended`: for how long the machine was until now, which `now` does not count

@@ -64,8 +64,8 @@ class Witnesses {
     std::function<bool(Rank)> can_probe;
     HostKey here;  ///< the arbiter's: who is there is reached as the arbiter reaches it
   };
-  /// Whom to ask about whom now that these are overdue: each time of those that were not before.
-  /// Ascending. `heard` may be asked.
+  /// Questions about those of `overdue` that were not overdue at the last call, ascending. Ranks of
+  /// `heard` alone are asked.
   std::vector<Question> ask(const std::vector<Rank>& overdue, const std::vector<Rank>& heard,
                             const Ranks& ranks);
   /// What was not asked counts for nothing.

@@ -49,9 +49,9 @@ class Device {
   /// as it is then, until the process ends.
   void note_stuck() { is_stuck_ = true; }
   bool is_stuck() const { return is_stuck_; }
-  /// Whether streams can wait for and write words of host memory, ...
+  /// Whether streams can wait for and write words of host memory.
   bool has_memops() const { return has_memops_; }
-  /// ... of 64 bits too.
+  /// The same for words of 64 bits.
   bool has_wide_memops() const { return has_wide_memops_; }
 
   /// Streams for copies to the host and back, of all ranks of the process. Nothing in them waits.
