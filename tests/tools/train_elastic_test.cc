@@ -71,10 +71,13 @@ int ranks_at_the_end(const std::string& output_folder) {
   return ranks;
 }
 
-bool has_logged_an_epoch(const std::string& output_folder) {
+int count_logged(const std::string& output_folder, const std::string& event) {
   std::ifstream log(output_folder + "/log.jsonl");
-  const std::string text((std::istreambuf_iterator<char>(log)), {});
-  return text.find("\"event\":\"epoch\"") != std::string::npos;
+  int count = 0;
+  for (std::string line; std::getline(log, line);) {
+    if (line.find("\"event\":\"" + event + "\"") != std::string::npos) ++count;
+  }
+  return count;
 }
 
 TEST_F(Elastic, EndsAsOneThatNobodyDisturbs) {
@@ -127,12 +130,27 @@ TEST_F(Elastic, GoesOnFromItsCheckpointWhenAllAreStartedAgain) {
   EXPECT_EQ(load_checkpoint(checkpoint()).optimizer_steps, kSteps) << out;
 }
 
+TEST_F(Elastic, LetsThemBackInWhereAnEpochHasOneStep) {
+  if (test::is_thread_sanitized()) GTEST_SKIP() << "as the first one";
+  std::vector<std::string> arguments = launched("1", 100'000);
+  arguments.insert(arguments.end(), {"--limit-steps", "1"});
+  run::Launcher job(arguments, {.merge_stderr = true});
+  ASSERT_TRUE(job.prints("epoch 2/")) << job.out();
+  ASSERT_TRUE(run::eventually([&] { return ranks_of(job).contains(1); })) << job.out();
+  ::kill(ranks_of(job)[1], SIGKILL);
+  // All together, the two that are left, all together again.
+  EXPECT_TRUE(run::eventually([&] { return count_logged(output(), "start") == 3; }))
+      << count_logged(output(), "start");
+  job.signal(SIGTERM);
+  EXPECT_NE(job.wait(), 0);
+}
+
 // Rank 0 dies between the last epoch and its checkpoint, for whose file it waits.
 TEST_F(Elastic, SavesWhatAFailureKeptFromBeingSaved) {
   const std::string unwritten = checkpoint() + ".tmp";
   ASSERT_EQ(::mkfifo(unwritten.c_str(), 0600), 0);
   run::Launcher job(launched("1", 1), {.merge_stderr = true});
-  ASSERT_TRUE(run::eventually([&] { return has_logged_an_epoch(output()); })) << job.out();
+  ASSERT_TRUE(run::eventually([&] { return count_logged(output(), "epoch") > 0; })) << job.out();
   const pid_t first = ranks_of(job)[0];
   ASSERT_GT(first, 0);
   ::kill(first, SIGSTOP);

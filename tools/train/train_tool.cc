@@ -142,10 +142,9 @@ Checkpoint state_of(const Training& training) {
   return state;
 }
 
-// Whether those that were started again have come, between two steps.
+// Whether those that were started again have come, before a step.
 bool has_grown(Training& training) {
-  const bool is_between = training.at.step < training.steps_per_epoch;
-  if (training.missing > 0 && is_between) training.grown = let_in(training.world, training.missing);
+  if (training.missing > 0) training.grown = let_in(training.world, training.missing);
   return !training.grown.empty();
 }
 
@@ -188,7 +187,7 @@ EpochResult train_epoch(Training& training) {
   const double seconds_before = training.seconds_here;
   RunningMean mean;
   training.loader.begin(training.at.epoch, training.at.step * options.passes());
-  while (training.at.step < training.steps_per_epoch) {
+  while (training.at.step < training.steps_per_epoch && !has_grown(training)) {
     const std::vector<Batch> passes = next_passes(training.loader, options.passes());
     if (passes.empty()) break;
     const float rate = training.schedule.at(training.at.total);
@@ -208,7 +207,6 @@ EpochResult train_epoch(Training& training) {
     const bool is_due =
         options.checkpoint_every > 0 && training.at.total % options.checkpoint_every == 0;
     if (is_due && training.at.step < training.steps_per_epoch) save(training);
-    if (has_grown(training)) break;
   }
   const double seconds = seconds_since(start);
   return {.epoch = training.at.epoch + 1,
