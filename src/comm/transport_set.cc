@@ -92,8 +92,9 @@ void TransportSet::tell_missing_verbs(const World& job) const {
         return member.rank != rank_ && links_.to(member.rank) == Link::kTcp;
       });
   if (no_verbs_.empty() || !uses_tcp) return;
-  const VerbsConfig& verbs = config_.verbs;
-  const bool wanted = !verbs.devices.empty() || verbs.gid != "auto" || verbs.connect != "exchange";
+  const VerbsSetting& verbs = config_.verbs;
+  const bool wanted =
+      !verbs.devices.empty() || verbs.gid != "auto" || verbs.connect != VerbsConnect::kExchange;
   (wanted ? log::warning : log::info)("TCP is used, not verbs: " + no_verbs_);
 }
 

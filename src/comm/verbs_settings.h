@@ -1,4 +1,4 @@
-// UNISONO_VERBS_* as the verbs transport takes them. Values only; any thread.
+// The settings of a job as the verbs transport takes them. Values only; any thread.
 #pragma once
 
 #include "config/config.h"
@@ -6,6 +6,12 @@
 
 namespace unisono {
 
-VerbsOptions verbs_options(const Config& config, Rank rank, int size);
+inline VerbsOptions verbs_options(const Config& config, Rank rank, int size) {
+  VerbsOptions options{config.verbs};
+  options.rank = rank;
+  options.size = size;
+  options.checksum = config.checksum;
+  return options;
+}
 
 }  // namespace unisono

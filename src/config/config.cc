@@ -27,7 +27,6 @@ struct Row {
 
 constexpr std::size_t kShownMax = 64;  // of a name that is none
 constexpr std::string_view kCudaUses[]{"off", "auto", "require"};
-constexpr std::string_view kConnects[]{"exchange", "cm"};
 constexpr std::string_view kWaits[]{"auto", "spin", "yield", "sleep"};
 constexpr std::string_view kLevels[]{"debug", "info", "warning", "error", "off"};
 
@@ -92,6 +91,16 @@ Status parse_one_of(std::string_view text, std::string* out) {
 template <int kLow, int kHigh>
 Status parse_within(std::string_view text, int* out) {
   return parse_integer(text, kLow, kHigh, out);
+}
+
+Status parse_connect(std::string_view text, VerbsConnect* out) {
+  std::string name;
+  UNISONO_TRY(parse_choice(text, kVerbsConnectNames, &name));
+  *out = name == "cm" ? VerbsConnect::kCm : VerbsConnect::kExchange;
+  return Status();
+}
+std::string show_connect(VerbsConnect connect) {
+  return std::string(kVerbsConnectNames[static_cast<std::size_t>(connect)]);
 }
 
 const std::string& show_text(const std::string& text) { return text; }
@@ -232,35 +241,35 @@ const Row kRows[]{
      kSwitch<&Config::checksum>},
     {{"UNISONO_VERBS_DEVICES", "device[:port],...", "",
       "RDMA devices or ports to use; ^ before the list: all but these; empty: all"},
-     kCheckedText<check_devices, &Config::verbs, &VerbsConfig::devices>},
+     kCheckedText<check_devices, &Config::verbs, &VerbsSetting::devices>},
     {{"UNISONO_VERBS_GID", "auto|rocev2|rocev1|ib|address", "auto",
       "which GID of a port to use, by its type or the address in it"},
-     kCheckedText<check_gid, &Config::verbs, &VerbsConfig::gid>},
-    {{"UNISONO_VERBS_CONNECT", choices_of<kConnects>(), "exchange",
+     kCheckedText<check_gid, &Config::verbs, &VerbsSetting::gid>},
+    {{"UNISONO_VERBS_CONNECT", choices_of<kVerbsConnectNames>(), "exchange",
       "paths between ports: as both ends tell each other, or asked for by rdma_cm"},
-     kChoice<kConnects, &Config::verbs, &VerbsConfig::connect>},
+     kValue<parse_connect, show_connect, &Config::verbs, &VerbsSetting::connect>},
     {{"UNISONO_VERBS_SERVICE_LEVEL", "0..15", "0", "InfiniBand service level; RoCE: the priority"},
-     kInteger<0, 15, &Config::verbs, &VerbsConfig::service_level>},
+     kInteger<0, 15, &Config::verbs, &VerbsSetting::service_level>},
     {{"UNISONO_VERBS_TRAFFIC_CLASS", "0..255", "0",
       "traffic class of packets; RoCE v2: the DSCP times 4"},
-     kInteger<0, 255, &Config::verbs, &VerbsConfig::traffic_class>},
+     kInteger<0, 255, &Config::verbs, &VerbsSetting::traffic_class>},
     {{"UNISONO_VERBS_PARTITION", "key", "0xffff",
       "partition key, hexadecimal or decimal; must be in the port's table"},
-     kValue<parse_partition, show_partition, &Config::verbs, &VerbsConfig::partition_key>},
+     kValue<parse_partition, show_partition, &Config::verbs, &VerbsSetting::partition_key>},
     {{"UNISONO_VERBS_QUEUE_PAIRS", "1..16", "1", "queue pairs per port and peer"},
-     kInteger<1, 16, &Config::verbs, &VerbsConfig::queue_pairs>},
+     kInteger<1, 16, &Config::verbs, &VerbsSetting::queue_pairs>},
     {{"UNISONO_VERBS_ACK_TIMEOUT", "1..31", "14",
       "a packet is sent again without an answer after 4.096 us times 2 to this power"},
-     kInteger<1, 31, &Config::verbs, &VerbsConfig::ack_timeout>},
+     kInteger<1, 31, &Config::verbs, &VerbsSetting::ack_timeout>},
     {{"UNISONO_VERBS_RETRIES", "0..6", "6",
       "how often a packet is sent again before its queue pair breaks"},
-     kInteger<0, 6, &Config::verbs, &VerbsConfig::retries>},
+     kInteger<0, 6, &Config::verbs, &VerbsSetting::retries>},
     {{"UNISONO_VERBS_RELAXED_ORDERING", "on|off", "on",
       "whether devices that offer it may write to memory out of order"},
-     kSwitch<&Config::verbs, &VerbsConfig::relaxed_ordering>},
+     kSwitch<&Config::verbs, &VerbsSetting::relaxed_ordering>},
     {{"UNISONO_VERBS_REGISTERED", "size", "4G",
       "bound of the users' memory that a rank keeps registered with its devices"},
-     kPositiveBytes<&Config::verbs, &VerbsConfig::registered_bytes>},
+     kPositiveBytes<&Config::verbs, &VerbsSetting::registered_bytes_max>},
     {{"UNISONO_CUDA", choices_of<kCudaUses>(), "auto",
       "GPU buffers; auto: where a driver and a device are found, require: an error without them"},
      kChoice<kCudaUses, &Config::cuda, &CudaConfig::use>},

@@ -14,6 +14,7 @@
 #include "base/record_setting.h"
 #include "base/result.h"
 #include "base/secret_text.h"
+#include "base/verbs_setting.h"
 #include "unisono/export.h"
 #include "unisono/types.h"
 
@@ -23,21 +24,6 @@ namespace unisono {
 inline constexpr std::string_view kTransports[]{"auto", "shm", "tcp", "unix", "verbs", "loopback"};
 /// "auto, shm, ...", for people.
 std::string list_transports();
-
-/// How RDMA devices, ports and paths are chosen; what the values mean is the verbs transport's.
-struct VerbsConfig {
-  std::string devices;
-  std::string gid = "auto";
-  std::string connect = "exchange";
-  int service_level = 0;
-  int traffic_class = 0;
-  int partition_key = 0xffff;
-  int queue_pairs = 1;
-  int ack_timeout = 14;
-  int retries = 6;
-  bool relaxed_ordering = true;
-  std::size_t registered_bytes = std::size_t{4} << 30;
-};
 
 /// Whether GPU buffers are accepted, the driver's file ("" is libcuda.so.1) and that of cuBLAS, for
 /// the trainer ("": the newest of those it knows).
@@ -75,7 +61,7 @@ struct Config {
   std::size_t eager_bytes = 0;
   int streams = 0;
   bool checksum = false;  ///< of what crosses sockets and RDMA
-  VerbsConfig verbs;
+  VerbsSetting verbs;
   CudaConfig cuda;
   std::size_t object_staging_bytes = std::size_t{16} << 20;
   std::size_t object_limit_bytes = std::size_t{64} << 30;

@@ -346,49 +346,21 @@ TEST(Launchers, MalformedVariablesAreNamed) {
   EXPECT_THAT(found.error().message(), HasSubstr("OMPI_COMM_WORLD_RANK=-1: expected"));
 }
 
-TEST(VerbsSettings, HaveTheDefaultsOfTheTransport) {
-  const VerbsOptions given = verbs_options(Config{}, 3, 8);
-  const VerbsOptions own;
-  EXPECT_EQ(given.rank, 3);
-  EXPECT_EQ(given.size, 8);
-  EXPECT_EQ(given.devices, own.devices);
-  EXPECT_EQ(given.gid, own.gid);
-  EXPECT_EQ(given.service_level, own.service_level);
-  EXPECT_EQ(given.traffic_class, own.traffic_class);
-  EXPECT_EQ(given.partition_key, own.partition_key);
-  EXPECT_EQ(given.queue_pairs, own.queue_pairs);
-  EXPECT_EQ(given.ack_timeout, own.ack_timeout);
-  EXPECT_EQ(given.retries, own.retries);
-  EXPECT_EQ(given.relaxed_ordering, own.relaxed_ordering);
-  EXPECT_EQ(given.registered_bytes_max, own.registered_bytes_max);
-  EXPECT_EQ(given.checksum, own.checksum);
-}
-
 TEST(VerbsSettings, ReachTheTransport) {
-  Config config;
-  config.verbs = {.devices = "mlx5_1",
-                  .gid = "rocev2",
-                  .service_level = 3,
-                  .traffic_class = 104,
-                  .partition_key = 0x8001,
-                  .queue_pairs = 4,
-                  .ack_timeout = 18,
-                  .retries = 5,
-                  .relaxed_ordering = false,
-                  .registered_bytes = 4096};
-  config.checksum = true;
-  const VerbsOptions options = verbs_options(config, 0, 2);
+  const Setting devices("UNISONO_VERBS_DEVICES", "mlx5_1"), connect("UNISONO_VERBS_CONNECT", "cm"),
+      partition("UNISONO_VERBS_PARTITION", "0x8001"), bytes("UNISONO_VERBS_REGISTERED", "4K"),
+      checksum("UNISONO_CHECKSUM", "on");
+  const Result<Config> config = Config::from_environment();
+  ASSERT_TRUE(config);
+  const VerbsOptions options = verbs_options(*config, 3, 8);
+  EXPECT_EQ(options.rank, 3);
+  EXPECT_EQ(options.size, 8);
   EXPECT_EQ(options.devices, "mlx5_1");
-  EXPECT_EQ(options.gid, "rocev2");
-  EXPECT_EQ(options.service_level, 3);
-  EXPECT_EQ(options.traffic_class, 104);
+  EXPECT_EQ(options.connect, VerbsConnect::kCm);
   EXPECT_EQ(options.partition_key, 0x8001);
-  EXPECT_EQ(options.queue_pairs, 4);
-  EXPECT_EQ(options.ack_timeout, 18);
-  EXPECT_EQ(options.retries, 5);
-  EXPECT_FALSE(options.relaxed_ordering);
   EXPECT_EQ(options.registered_bytes_max, 4096u);
   EXPECT_TRUE(options.checksum);
+  EXPECT_EQ(verbs_options(Config{}, 0, 1).gid, VerbsOptions().gid);
 }
 
 }  // namespace
