@@ -239,6 +239,26 @@ TEST(Returned, CreditTravelsWithMessagesWhereBothSend) {
   for (std::size_t i = 1; i < sent.size(); ++i) ASSERT_EQ(sent[i].offset, kCost) << i;
 }
 
+TEST(Returned, CreditThatWasNotSpentIsRefused) {
+  for (const FrameKind kind : {FrameKind::kCredit, FrameKind::kEager}) {
+    Fixture fixture;
+    const Bytes payload(36);
+    fixture.messenger.send(1, key_of(0), {}, payload, fixture.owner, 0);  // 100 of credit
+    const auto give_back = [&](std::uint64_t sequence, std::size_t bytes) {
+      if (kind == FrameKind::kCredit) {
+        fixture.frame(1, header_of(kind, key_of(0), bytes));
+      } else {
+        fixture.frame(1, header_of(kind, key_of(sequence), 36, 36, bytes), payload);
+      }
+    };
+    give_back(0, 100);
+    EXPECT_TRUE(fixture.events.none());
+    give_back(1, kind == FrameKind::kCredit ? ~std::size_t{0} : 1);
+    EXPECT_THAT(fixture.events.violations,
+                ElementsAre(testing::HasSubstr("more credit than it had been sent for")));
+  }
+}
+
 // Its sender refuses to hear of more.
 TEST(Wanted, AreNoMoreTagsThanMayBeNamed) {
   constexpr Tag kTags = 1 << 14;

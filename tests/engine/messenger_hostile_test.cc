@@ -538,32 +538,6 @@ TEST_F(Hostile, WhatWaitsIsOfferedTwiceAtMost) {
   EXPECT_TRUE(fixture.events.none());
 }
 
-TEST_F(Hostile, CreditThatWasNotSpentCannotBeReturned) {
-  const Bytes payload(36);
-  send(0, payload);  // 100 of credit
-  FrameHeader header = header_of(FrameKind::kCredit, key_of(0), 100);
-  fixture.frame(1, header);
-  EXPECT_TRUE(fixture.events.none());
-  fixture.frame(1, header);
-  ASSERT_THAT(fixture.events.violations, ElementsAre(HasSubstr("more credit than")));
-  Fixture other;
-  other.frame(1, header_of(FrameKind::kCredit, key_of(0), ~std::size_t{0}));
-  EXPECT_THAT(other.events.violations, ElementsAre(HasSubstr("more credit than")));
-}
-
-TEST_F(Hostile, CreditThatWasNotSpentCannotComeWithAMessage) {
-  const Bytes payload(36);
-  send(0, payload);  // 100 of credit
-  FrameHeader header = eager(0, 100);
-  header.offset = 100;
-  fixture.frame(1, header, filled(100, 1));
-  EXPECT_TRUE(fixture.events.none());
-  header = eager(1, 100);
-  header.offset = 1;
-  fixture.frame(1, header, filled(100, 1));
-  expect_violation("more credit than");
-}
-
 TEST_F(Hostile, TagIsNamedOnce) {
   for (const Tag tag : {1u, 2u}) fixture.frame(1, tagged(FrameKind::kWant, tag, 0, 0));
   EXPECT_TRUE(fixture.events.none());
