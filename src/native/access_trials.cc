@@ -192,11 +192,11 @@ AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
 // Calls of the class go around each part of the rotation once before they are timed: what they find
 // there in their first lap they never find again. Two ranks share the group's with other classes;
 // more go around their windows, which other roots' calls have not. Of more than kLongBytes a row
-// goes around.
+// goes around. A rank alone writes there for nobody.
 bool AccessTrials::settles_rotation(Class number) {
   State& state = states_[static_cast<std::size_t>(number)];
   const std::size_t bytes = least_of(number);
-  if (!goes_one_way(number) || bytes >= kLongBytes) return false;
+  if (group_.size() == 1 || !goes_one_way(number) || bytes >= kLongBytes) return false;
   const bool in_cell = bytes < shm::kCellPayloadBytes;
   for (std::size_t way = 0; way < kTriedPaths.size(); ++way) {
     const std::size_t length = lap_of(kTriedPaths[way], in_cell);

@@ -91,6 +91,21 @@ TEST_P(Communicators, PartsOfPartsWork) {
   });
 }
 
+TEST_P(Communicators, APartOfOneRankMakesCallsThatHaveARoot) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    Communicator own = comm.split(comm.rank());
+    ASSERT_EQ(own.size(), 1);
+    const std::vector<int> in(16'384, comm.rank());
+    for (int call = 0; call < 5; ++call) {
+      std::vector<int> scattered(in.size(), -1), gathered(in.size(), -1);
+      own.scatter(in.data(), scattered.data(), in.size(), DataType::kInt32, 0);
+      EXPECT_EQ(scattered, in);
+      own.gather(in.data(), gathered.data(), in.size(), DataType::kInt32, 0);
+      EXPECT_EQ(gathered, in);
+    }
+  });
+}
+
 TEST_P(Communicators, PartsMaySplitAtDifferentTimes) {
   run_ranks(4, GetParam(), [](Communicator& comm) {
     Communicator half = comm.split(comm.rank() / 2);

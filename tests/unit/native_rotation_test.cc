@@ -59,6 +59,21 @@ TEST_P(RotationByPath, MoreRanksDoNotDisturbEachOther) {
   EXPECT_THAT(run_processes(3, {.access = GetParam()}, run_rooted_calls), IsEmpty());
 }
 
+// It gives nobody anything, so there is nothing to go around.
+TEST_P(RotationByPath, ARankAloneMakesEveryCall) {
+  EXPECT_THAT(run_threads(1, {.access = GetParam()},
+                          [](TestRank& rank) {
+                            for (const Collective collective : all_collectives()) {
+                              for (const std::size_t count : {1000, 20'000}) {
+                                for (int call = 0; call < 12; ++call) {
+                                  run_and_check(rank, {collective, count});
+                                }
+                              }
+                            }
+                          }),
+              IsEmpty());
+}
+
 INSTANTIATE_TEST_SUITE_P(Paths, RotationByPath,
                          testing::Values(AccessPath::kAutomatic, AccessPath::kWindow,
                                          AccessPath::kStreamed),
