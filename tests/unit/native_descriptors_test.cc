@@ -7,7 +7,10 @@
 
 #include <csignal>
 #include <functional>
+#include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "base/log.h"
 #include "base/memfd.h"
@@ -27,14 +30,16 @@ using testing::HasSubstr;
 
 constexpr const char* kJob = "exchange test";
 
-// World ranks 10 and 11; `self` is 0 for the leader.
-shm::LocalPeers peers_of(const std::string& leader, const std::string& member, int self) {
+// World ranks 10, 11, ...; the leader is the first.
+shm::LocalPeers meeting_of(const std::vector<std::string>& addresses, int self) {
   shm::LocalPeers peers;
   peers.job_id = kJob;
   peers.self = self;
-  peers.world_ranks = {10, 11};
-  peers.pids = {getpid(), getpid()};
-  peers.addresses = {leader, member};
+  peers.addresses = addresses;
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    peers.world_ranks.push_back(static_cast<Rank>(10 + i));
+    peers.pids.push_back(getpid());
+  }
   return peers;
 }
 
@@ -63,11 +68,38 @@ UniqueFd listen_at(const std::string& name) {
   return end;
 }
 
+/// A member whose place is taken by the test.
+class FalseMember {
+ public:
+  /// It has come to the leader, with a heap.
+  FalseMember(const std::string& leader, int index) : link_(socket_at(leader, ::connect)) {
+    const int sent[]{heap_->fd()};
+    EXPECT_TRUE(
+        shm::send_message(link_.get(), message_of(MessageKind::kHello, index), sent, soon()));
+  }
+  void say(MessageKind kind) {
+    EXPECT_TRUE(shm::send_message(link_.get(), message_of(kind), {}, soon()));
+  }
+  void hear(MessageKind kind) {
+    std::vector<UniqueFd> descriptors;
+    const auto heard = shm::receive_message(link_.get(), &descriptors, soon());
+    ASSERT_TRUE(heard) << heard.error().message();
+    EXPECT_EQ(heard->kind, kind);
+  }
+  void hang_up() { link_.reset(); }
+
+ private:
+  static TimePoint soon() { return Clock::now() + seconds(10); }
+  const std::shared_ptr<shm::Mapping> heap_ =
+      std::move(*shm::Mapping::create("exchange-test", 1 << 20));
+  UniqueFd link_;
+};
+
 /// A member whose leader's place is taken by the test.
 class Led : public testing::Test {
  protected:
   Status meet(TimePoint deadline = Clock::now() + seconds(10)) {
-    return shm::SharedSegment::open(*own_, peers_of(leader_, own_->address(), 1), deadline)
+    return shm::SharedSegment::open(*own_, meeting_of({leader_, own_->address()}, 1), deadline)
         .status();
   }
   /// What the member makes of a leader that answers its hello so.
@@ -149,10 +181,10 @@ class Leading : public testing::Test {
     const TimePoint deadline = Clock::now() + seconds(10);
     std::thread member([&] {
       EXPECT_TRUE(shm::SharedSegment::open(
-          *member_, peers_of(leader_->address(), member_->address(), 1), deadline));
+          *member_, meeting_of({leader_->address(), member_->address()}, 1), deadline));
     });
     EXPECT_TRUE(shm::SharedSegment::open(
-        *leader_, peers_of(leader_->address(), member_->address(), 0), deadline));
+        *leader_, meeting_of({leader_->address(), member_->address()}, 0), deadline));
     member.join();
   }
 
@@ -196,13 +228,41 @@ TEST_F(Leading, NamesAMemberThatDoesNotComeToTheEnd) {
       if (hangs_up) member.reset();
     });
     const auto segment = shm::SharedSegment::open(
-        *leader, peers_of(leader->address(), member_->address(), 0),
+        *leader, meeting_of({leader->address(), member_->address()}, 0),
         Clock::now() + (hangs_up ? milliseconds(10'000) : milliseconds(100)));
     other.join();
     ASSERT_FALSE(segment);
     EXPECT_EQ(segment.error().code(), hangs_up ? ErrorCode::kRankFailed : ErrorCode::kTimeout);
     EXPECT_EQ(segment.error().rank(), 11);
   }
+}
+
+// The leader has everybody's last word when it finds that one has died since.
+TEST(Meeting, WhoDiesAtTheEndKeepsNobodyFromTheSegment) {
+  std::vector<std::unique_ptr<shm::LocalListener>> listeners;
+  std::vector<std::string> addresses;
+  for (int i = 0; i < 4; ++i) {
+    listeners.push_back(std::move(*shm::LocalListener::open()));
+    addresses.push_back(listeners.back()->address());
+  }
+  const TimePoint deadline = Clock::now() + seconds(10);
+  std::vector<std::thread> others;
+  for (const int self : {0, 1}) {
+    others.emplace_back([&, self] {
+      const auto segment = shm::SharedSegment::open(*listeners[static_cast<std::size_t>(self)],
+                                                    meeting_of(addresses, self), deadline);
+      EXPECT_TRUE(segment) << "rank " << 10 + self << ": " << segment.status().message();
+    });
+  }
+  FalseMember dies(addresses[0], 2), comes_last(addresses[0], 3);
+  for (FalseMember* member : {&dies, &comes_last}) member->hear(MessageKind::kDescriptors);
+  for (FalseMember* member : {&dies, &comes_last}) member->say(MessageKind::kBarrier);
+  for (FalseMember* member : {&dies, &comes_last}) member->hear(MessageKind::kBarrier);
+  dies.say(MessageKind::kBarrier);
+  dies.hang_up();
+  comes_last.say(MessageKind::kBarrier);
+  comes_last.hear(MessageKind::kBarrier);
+  for (std::thread& other : others) other.join();
 }
 
 // Nobody looks at a heap before the first handle of its memory.
@@ -223,7 +283,7 @@ TEST_F(Leading, NamesAMemberWhoseHeapIsNotSealed) {
     }
   });
   const auto segment = shm::SharedSegment::open(
-      *leader_, peers_of(leader_->address(), member_->address(), 0), deadline);
+      *leader_, meeting_of({leader_->address(), member_->address()}, 0), deadline);
   other.join();
   ASSERT_TRUE(segment) << segment.error().message();
   std::byte out[8];

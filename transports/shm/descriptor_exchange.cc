@@ -241,10 +241,11 @@ Status DescriptorExchange::barrier() {
                     "rank " + std::to_string(rank) + ": " + got.error().message(), rank);
     }
   }
-  if (leads()) {
-    for (int i = 1; i < size(); ++i) {
-      UNISONO_TRY(send_message(links_[static_cast<std::size_t>(i)].get(), token, {}, deadline_));
-    }
+  // All have come, and are told so also where one has died since: after the last barrier those who
+  // know of its death and those who do not have the same memory.
+  for (int i = 1; leads() && i < size(); ++i) {
+    static_cast<void>(
+        send_message(links_[static_cast<std::size_t>(i)].get(), token, {}, deadline_));
   }
   return {};
 }
