@@ -241,6 +241,8 @@ Status Runtime::open_shared_segment(TimePoint deadline) {
     if (member.rank == self.rank) peers.self = static_cast<int>(peers.world_ranks.size());
     peers.world_ranks.push_back(member.rank);
     peers.pids.push_back(member.pid);
+    peers.pids_hold.push_back(member.pid_namespace != 0 &&
+                              member.pid_namespace == self.pid_namespace);
     peers.addresses.push_back(address);
   }
   recall_trials(&peers);

@@ -7,10 +7,14 @@
 #include <csignal>
 #include <thread>
 
+#include "base/process_facts.h"
 #include "tests/fault/outcome_board.h"
 #include "tests/fault/survivors.h"
+#include "tests/support/eventually.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/seed.h"
+#include "tests/support/segment_bytes.h"
+#include "tests/support/setting.h"
 #include "tests/support/tested_transports.h"
 #include "tests/support/watchdog.h"
 
@@ -190,6 +194,40 @@ TEST_P(ShrinkOfProcesses, KeepsTheOrderOfThePart) {
     ++board->went_on;
   });
   EXPECT_EQ(board->went_on, 3);
+}
+
+// Also where no process reads another's memory.
+TEST(Shrink, GivesBackTheMemoryOfCommunicatorsThatTheDeadHeld) {
+  const Setting no_single_copy("UNISONO_ACCESS", "window");
+  Shared<Board> board;
+  struct Victim {
+    char process[kProcessNameBytesMax + 1];
+  };
+  Shared<Victim> victim;
+  const auto body = [&](Communicator& comm) {
+    Communicator held = comm.duplicate();
+    std::vector<int> data(300'000, 1);
+    held.all_reduce(data, ops::sum);
+    comm.barrier();
+    if (comm.rank() == 2) {
+      std::snprintf(victim->process, sizeof victim->process, "%s", process_name().c_str());
+      die_when(*board, 2);
+    }
+    ++board->entered;
+    call_until_failure(comm);
+    Communicator left = comm.shrink();
+    require(eventually([&] { return has_ended(victim->process); }), "its process is there");
+    left.barrier();
+    const std::size_t before = reserved_segment_bytes();
+    left.barrier();
+    held.close();
+    left.barrier();
+    require(reserved_segment_bytes() < before, "it is not given back");
+    left.barrier();
+    ++board->went_on;
+  };
+  run_doomed("shm", body, 3);
+  EXPECT_EQ(board->went_on, 2);
 }
 
 // The others have not waited for it for ever.

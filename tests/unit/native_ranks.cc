@@ -35,6 +35,7 @@ void run_rank(TestRank& rank, const RanksOptions& options, Listeners& listeners,
   peers.job_id = "native test";
   peers.self = rank.self;
   peers.pids = pids;
+  peers.pids_hold.assign(pids.size(), options.pids_hold);
   peers.single_copy = options.single_copy;
   if (rank.self == 0) {
     peers.known = options.known;

@@ -38,6 +38,7 @@ struct RanksOptions {
   AccessPath access = AccessPath::kAutomatic;
   bool single_copy = true;
   bool knows_processes = true;  ///< else the numbers of other ranks' processes are unknown
+  bool pids_hold = true;        ///< else they may be those of another namespace
   // The first rank's word alone counts.
   TrialFacts known{};        ///< of earlier jobs
   Duration measuring_max{};  ///< of what is not known of the host

@@ -360,9 +360,10 @@ void await_end(pid_t process) {
 
 // Rank 2 of three opens block 1 with the others and ends, `as_failure` or as if it went on: then
 // it is said to be alive. What rank 0 gets as the next block when the others have closed theirs.
-std::vector<std::string> next_block_after_a_death(bool as_failure, std::uint32_t expected) {
+std::vector<std::string> next_block_after_a_death(const RanksOptions& options, bool as_failure,
+                                                  std::uint32_t expected) {
   Shared<std::atomic<int>> closed;
-  return run_processes(3, {}, [&](TestRank& rank) {
+  return run_processes(3, options, [&](TestRank& rank) {
     const Call barrier;
     if (rank.self == 0) {
       rank.check(*rank.segment->reserve_block() == 0, "block 0");
@@ -392,9 +393,18 @@ std::vector<std::string> next_block_after_a_death(bool as_failure, std::uint32_t
 }
 
 TEST(SharedSegment, BlocksComeBackWhenWhoDoesNotCloseThemHasEnded) {
-  if (!processes_read_each_other()) GTEST_SKIP() << "processes cannot read each other here";
-  EXPECT_THAT(next_block_after_a_death(true, 1), IsEmpty());
-  EXPECT_THAT(next_block_after_a_death(false, 2), IsEmpty());
+  for (const bool single_copy : {true, false}) {
+    EXPECT_THAT(next_block_after_a_death({.single_copy = single_copy}, true, 1), IsEmpty());
+    EXPECT_THAT(next_block_after_a_death({.single_copy = single_copy}, false, 2), IsEmpty());
+  }
+}
+
+// The number may be another process', but not where that has shown this one's memory.
+TEST(SharedSegment, BlocksDoNotComeBackWhereItIsNotKnownWhoHasEnded) {
+  const RanksOptions unknown{.single_copy = false, .pids_hold = false};
+  EXPECT_THAT(next_block_after_a_death(unknown, true, 2), IsEmpty());
+  if (!processes_read_each_other()) GTEST_SKIP() << kUnreadable;
+  EXPECT_THAT(next_block_after_a_death({.pids_hold = false}, true, 1), IsEmpty());
 }
 
 TEST(SharedSegment, SubgroupsNumberTheirMembersFromZero) {

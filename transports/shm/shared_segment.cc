@@ -141,10 +141,10 @@ void SharedSegment::State::learn_peers() {
         entry.pid == own.pid &&
         std::memcmp(entry.process_token, own.process_token, sizeof own.process_token) == 0;
     bool readable = same_process[index];
-    if (!readable && peers.single_copy) {
-      single_copies[index] = SingleCopy::probe(peers.pids[index], entry.nonce_address, entry.nonce,
-                                               sizeof entry.nonce);
-      readable = single_copies[index].usable();
+    if (!readable) {
+      SingleCopy& process = single_copies[index] = SingleCopy(peers.pids[index]);
+      if (peers.single_copy) process.probe(entry.nonce_address, entry.nonce, sizeof entry.nonce);
+      readable = process.usable();
     }
     if (readable) set_bit(control().ranks[peers.self].readable, i);
     if (can_open_descriptors_of(i)) set_bit(control().ranks[peers.self].mappable, i);
@@ -167,6 +167,13 @@ bool SharedSegment::State::can_read(int reader, int owner) const {
 
 bool SharedSegment::State::can_map(int reader, int owner) const {
   return has_bit(control().ranks[reader].mappable, owner);
+}
+
+// Where a number is that process' here, another one can have it only once that has ended.
+bool SharedSegment::State::has_ended(int local) const {
+  const auto index = static_cast<std::size_t>(local);
+  const SingleCopy& process = single_copies[index];
+  return (process.usable() || peers.pids_hold[index]) && process.has_ended();
 }
 
 void SharedSegment::State::return_block(std::uint32_t block) {
@@ -286,6 +293,7 @@ Result<std::shared_ptr<SharedSegment>> SharedSegment::open(LocalListener& listen
   UNISONO_TRY(check_peers(peers));
   auto state = std::make_shared<State>();
   state->peers = std::move(peers);
+  state->peers.pids_hold.resize(state->peers.world_ranks.size());
   state->index_world_ranks();
   state->layout = SegmentLayout{state->peers.world_ranks.size()};
   DescriptorExchange exchange(state->peers, deadline);

@@ -32,6 +32,9 @@ struct LocalPeers {
   int self = 0;  ///< my index below
   std::vector<Rank> world_ranks;
   std::vector<std::int64_t> pids;
+  /// Whether each is that process' number here, too, and not in another namespace. False where it
+  /// is not said.
+  std::vector<bool> pids_hold;
   std::vector<std::string> addresses;  ///< LocalListener::address() of each
   bool single_copy = true;             ///< may process_vm_readv be tried
   // The first rank's word counts.

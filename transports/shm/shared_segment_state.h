@@ -73,9 +73,7 @@ struct SharedSegment::State {
   bool can_read(int reader, int owner) const;
   bool can_map(int reader, int owner) const;
   /// The kernel says that the rank's process has ended.
-  bool has_ended(int local) const {
-    return single_copies[static_cast<std::size_t>(local)].has_ended();
-  }
+  bool has_ended(int local) const;
   /// Clears it for the next group.
   void return_block(std::uint32_t block);
 };

@@ -45,24 +45,22 @@ bool may_be_read(std::span<const std::byte> memory) {
   return process_vm_readv(getpid(), &here, 1, there, 2, 0) == sizeof ends;
 }
 
-SingleCopy SingleCopy::probe(std::int64_t pid, std::uint64_t address, const void* nonce,
-                             std::size_t nonce_bytes) {
-  SingleCopy result;
-  std::array<std::byte, 64> seen;
-  if (pid <= 0 || pid > INT32_MAX || nonce_bytes > seen.size()) return result;
+SingleCopy::SingleCopy(std::int64_t pid) {
+  if (pid <= 0 || pid > INT32_MAX) return;
 #ifdef SYS_pidfd_open
-  result.pid_ = static_cast<int>(pid);
-  result.process_.reset(static_cast<int>(syscall(SYS_pidfd_open, result.pid_, 0)));
+  pid_ = static_cast<int>(pid);
+  process_.reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
 #endif
-  if (!result.usable()) return result;
-  if (!result.read(seen.data(), address, nonce_bytes) ||
-      std::memcmp(seen.data(), nonce, nonce_bytes) != 0) {
-    result.process_.reset();
-  }
-  return result;
 }
 
-bool SingleCopy::has_ended() const { return usable() && ended(process_.get(), {}); }
+void SingleCopy::probe(std::uint64_t address, const void* nonce, std::size_t nonce_bytes) {
+  std::array<std::byte, 64> seen;
+  if (!process_ || nonce_bytes > seen.size()) return;
+  usable_ = read(seen.data(), address, nonce_bytes).ok() &&
+            std::memcmp(seen.data(), nonce, nonce_bytes) == 0;
+}
+
+bool SingleCopy::has_ended() const { return process_ && ended(process_.get(), {}); }
 
 Status SingleCopy::read(void* out, std::uint64_t address, std::size_t bytes) const {
   auto* target = static_cast<std::byte*>(out);

@@ -1,5 +1,6 @@
 // Reading another process' private memory with one system call (process_vm_readv). Whether that
-// works is found out by reading a nonce; a pidfd guards against a reused process id.
+// works is found out by reading a nonce; a pidfd guards against a reused process id, and tells of
+// the process' end also where its memory cannot be read.
 //
 // Thread rule: a value per rank and peer; one thread at a time.
 #pragma once
@@ -21,10 +22,11 @@ bool may_be_read(std::span<const std::byte> memory);
 class SingleCopy {
  public:
   SingleCopy() = default;
-  /// Ready only if `nonce_bytes` at `address` of process `pid` equal `nonce`.
-  static SingleCopy probe(std::int64_t pid, std::uint64_t address, const void* nonce,
-                          std::size_t nonce_bytes);
-  bool usable() const { return static_cast<bool>(process_); }
+  /// Of whichever process has this number here.
+  explicit SingleCopy(std::int64_t pid);
+  /// Makes it usable if `nonce_bytes` at `address` of the process equal `nonce`.
+  void probe(std::uint64_t address, const void* nonce, std::size_t nonce_bytes);
+  bool usable() const { return usable_; }
   /// The kernel says that the process has ended: nothing of it writes anywhere any more. False
   /// where that is not known.
   bool has_ended() const;
@@ -35,6 +37,7 @@ class SingleCopy {
  private:
   int pid_ = 0;
   UniqueFd process_;
+  bool usable_ = false;
 };
 
 }  // namespace unisono::shm
