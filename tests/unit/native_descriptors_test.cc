@@ -26,6 +26,7 @@ using shm::Message;
 using shm::MessageKind;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr const char* kJob = "exchange test";
@@ -77,14 +78,16 @@ class FalseMember {
     EXPECT_TRUE(
         shm::send_message(link_.get(), message_of(MessageKind::kHello, index), sent, soon()));
   }
-  void say(MessageKind kind) {
-    EXPECT_TRUE(shm::send_message(link_.get(), message_of(kind), {}, soon()));
+  void say(const Message& message) {
+    EXPECT_TRUE(shm::send_message(link_.get(), message, {}, soon()));
   }
-  void hear(MessageKind kind) {
+  void say(MessageKind kind) { say(message_of(kind)); }
+  Message hear(MessageKind kind) {
     std::vector<UniqueFd> descriptors;
     const auto heard = shm::receive_message(link_.get(), &descriptors, soon());
-    ASSERT_TRUE(heard) << heard.error().message();
-    EXPECT_EQ(heard->kind, kind);
+    EXPECT_TRUE(heard) << heard.status().message();
+    EXPECT_EQ(heard ? heard->kind : MessageKind{}, kind);
+    return heard ? *heard : Message{};
   }
   void hang_up() { link_.reset(); }
 
@@ -102,15 +105,21 @@ class Led : public testing::Test {
     return shm::SharedSegment::open(*own_, meeting_of({leader_, own_->address()}, 1), deadline)
         .status();
   }
-  /// What the member makes of a leader that answers its hello so.
-  Status meet_one_that_says(const Message& message) {
+  /// What the member makes of a leader that answers its hello so, with `shared`. Its `answer` is
+  /// awaited where it is asked for.
+  Status meet_one_that_says(const Message& message, const std::vector<int>& shared = {},
+                            Message* answer = nullptr) {
     const UniqueFd leader = listen_at(leader_);
     std::thread speaker([&] {
       const UniqueFd rank(accept4(leader.get(), nullptr, nullptr, SOCK_CLOEXEC));
       std::vector<UniqueFd> descriptors;
       const TimePoint deadline = Clock::now() + seconds(10);
       EXPECT_TRUE(shm::receive_message(rank.get(), &descriptors, deadline));
-      EXPECT_TRUE(shm::send_message(rank.get(), message, {}, deadline));
+      EXPECT_TRUE(shm::send_message(rank.get(), message, shared, deadline));
+      if (answer == nullptr) return;
+      const auto answered = shm::receive_message(rank.get(), &descriptors, deadline);
+      EXPECT_TRUE(answered) << answered.status().message();
+      if (answered) *answer = *answered;
     });
     const Status found = meet();
     speaker.join();
@@ -133,10 +142,39 @@ TEST_F(Led, BelievesNoLeaderThatSharesNothing) {
   EXPECT_THAT(found.message(), HasSubstr("number of descriptors"));
 }
 
-TEST_F(Led, IsToldWhyItsLeaderHasNone) {
-  const Status found = meet_one_that_says(message_of(MessageKind::kRefused, 0, "no memory"));
+TEST_F(Led, IsToldWhyThereIsNoneAndWhoseFaultThatIs) {
+  for (const int index : {-1, 0, 1, 2}) {
+    const Status found = meet_one_that_says(message_of(MessageKind::kRefused, index, "no memory"));
+    EXPECT_EQ(found.code(), ErrorCode::kSystem);
+    EXPECT_THAT(found.message(), HasSubstr("no memory"));
+    EXPECT_EQ(found.rank(), index == 1 ? 11 : 10);
+  }
+}
+
+TEST_F(Led, IsToldWhyAlsoByALeaderThatHangsUp) {
+  const UniqueFd leader = listen_at(leader_);
+  std::thread speaker([&] {
+    const UniqueFd rank(accept4(leader.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const Message refusal = message_of(MessageKind::kRefused, 0, "no memory");
+    EXPECT_TRUE(shm::send_message(rank.get(), refusal, {}, Clock::now() + seconds(10)));
+  });
+  const Status found = meet();
+  speaker.join();
   EXPECT_EQ(found.code(), ErrorCode::kSystem);
   EXPECT_THAT(found.message(), HasSubstr("no memory"));
+}
+
+TEST_F(Led, SaysWhyItCannotTakePart) {
+  const UniqueFd unsealed = make_memfd("exchange-test", MFD_CLOEXEC);
+  Message answer;
+  const Status found =
+      meet_one_that_says(message_of(MessageKind::kDescriptors),
+                         {unsealed.get(), unsealed.get(), unsealed.get()}, &answer);
+  EXPECT_FALSE(found.ok());
+  EXPECT_EQ(answer.kind, MessageKind::kRefused);
+  EXPECT_EQ(answer.index, 1);
+  EXPECT_THAT(answer.text,
+              AllOf(HasSubstr("rank 11 has no shared memory"), HasSubstr(found.message())));
 }
 
 TEST_F(Led, NamesALeaderThatSaysNothing) {
@@ -237,24 +275,108 @@ TEST_F(Leading, NamesAMemberThatDoesNotComeToTheEnd) {
   }
 }
 
-// The leader has everybody's last word when it finds that one has died since.
-TEST(Meeting, WhoDiesAtTheEndKeepsNobodyFromTheSegment) {
-  std::vector<std::unique_ptr<shm::LocalListener>> listeners;
-  std::vector<std::string> addresses;
-  for (int i = 0; i < 4; ++i) {
-    listeners.push_back(std::move(*shm::LocalListener::open()));
-    addresses.push_back(listeners.back()->address());
+/// Four ranks, of whom the test takes the places of some.
+class Meeting : public testing::Test {
+ protected:
+  Meeting() {
+    for (int i = 0; i < 4; ++i) {
+      listeners_.push_back(std::move(*shm::LocalListener::open()));
+      addresses_.push_back(listeners_.back()->address());
+    }
   }
-  const TimePoint deadline = Clock::now() + seconds(10);
+  Status meet(int self) {
+    return shm::SharedSegment::open(*listeners_[static_cast<std::size_t>(self)],
+                                    meeting_of(addresses_, self), Clock::now() + seconds(10))
+        .status();
+  }
+  FalseMember false_member(int index) { return {addresses_[0], index}; }
+  static void expect_blame(const Message& told, const Status& leaders) {
+    EXPECT_EQ(leaders.rank(), 12);
+    EXPECT_EQ(told.index, 2);
+    EXPECT_EQ(told.text, leaders.message());
+  }
+  /// What the leader comes to when `one` does that with member 2, which has not read yet what the
+  /// leader has sent, as the others have; and what member 3 has said the leader has not.
+  Status meet_where(const std::function<void(FalseMember& one)>& one) {
+    Status leaders;
+    std::thread leader([&] { leaders = meet(0); });
+    FalseMember first = false_member(1), second = false_member(2), third = false_member(3);
+    for (FalseMember* member : {&first, &third}) member->hear(MessageKind::kDescriptors);
+    for (FalseMember* member : {&third, &first}) member->say(MessageKind::kBarrier);
+    one(second);
+    leader.join();
+    for (FalseMember* member : {&first, &third}) {
+      expect_blame(member->hear(MessageKind::kRefused), leaders);
+    }
+    return leaders;
+  }
+
+  std::vector<std::unique_ptr<shm::LocalListener>> listeners_;
+  std::vector<std::string> addresses_;
+  const Message lacks_room_ =
+      message_of(MessageKind::kRefused, 2, "rank 12 has no shared memory: no room");
+};
+
+TEST_F(Meeting, AllAreToldWhoCannotTakePart) {
+  const Status found = meet_where([this](FalseMember& one) {
+    one.hear(MessageKind::kDescriptors);
+    one.say(lacks_room_);
+  });
+  EXPECT_EQ(found.message(), lacks_room_.text);
+}
+
+TEST_F(Meeting, AllAreToldWhyOneHangsUp) {
+  const Status found = meet_where([this](FalseMember& one) {
+    one.say(lacks_room_);
+    one.hang_up();
+  });
+  EXPECT_EQ(found.message(), lacks_room_.text);
+}
+
+TEST_F(Meeting, AllAreToldWhoHangsUpWithoutAWord) {
+  const Status found = meet_where([](FalseMember& one) { one.hang_up(); });
+  EXPECT_EQ(found.code(), ErrorCode::kRankFailed);
+  EXPECT_THAT(found.message(), HasSubstr("rank 12"));
+}
+
+TEST_F(Meeting, AllAreToldWhyOneHangsUpBeforeTheOthersHaveCome) {
+  Status leaders;
+  std::thread leader([&] { leaders = meet(0); });
+  {
+    FalseMember second = false_member(2);
+    second.say(lacks_room_);
+  }
+  FalseMember first = false_member(1), third = false_member(3);
+  leader.join();
+  first.hear(MessageKind::kDescriptors);
+  for (FalseMember* member : {&first, &third}) {
+    expect_blame(member->hear(MessageKind::kRefused), leaders);
+  }
+  EXPECT_EQ(leaders.message(), lacks_room_.text);
+}
+
+TEST_F(Meeting, WhoComesAfterARankThatDeclinedIsTold) {
+  Status leaders;
+  std::thread leader([&] { leaders = meet(0); });
+  const UniqueFd declines = socket_at(addresses_[0], ::connect);
+  EXPECT_TRUE(shm::send_message(declines.get(), lacks_room_, {}, Clock::now() + seconds(10)));
+  FalseMember first = false_member(1), third = false_member(3);
+  const Message told[]{first.hear(MessageKind::kRefused), third.hear(MessageKind::kRefused)};
+  leader.join();
+  for (const Message& message : told) expect_blame(message, leaders);
+  EXPECT_EQ(leaders.message(), lacks_room_.text);
+}
+
+// The leader has everybody's last word when it finds that one has died since.
+TEST_F(Meeting, WhoDiesAtTheEndKeepsNobodyFromTheSegment) {
   std::vector<std::thread> others;
   for (const int self : {0, 1}) {
-    others.emplace_back([&, self] {
-      const auto segment = shm::SharedSegment::open(*listeners[static_cast<std::size_t>(self)],
-                                                    meeting_of(addresses, self), deadline);
-      EXPECT_TRUE(segment) << "rank " << 10 + self << ": " << segment.status().message();
+    others.emplace_back([this, self] {
+      const Status met = meet(self);
+      EXPECT_TRUE(met) << "rank " << 10 + self << ": " << met.message();
     });
   }
-  FalseMember dies(addresses[0], 2), comes_last(addresses[0], 3);
+  FalseMember dies = false_member(2), comes_last = false_member(3);
   for (FalseMember* member : {&dies, &comes_last}) member->hear(MessageKind::kDescriptors);
   for (FalseMember* member : {&dies, &comes_last}) member->say(MessageKind::kBarrier);
   for (FalseMember* member : {&dies, &comes_last}) member->hear(MessageKind::kBarrier);

@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "base/per_process.h"
 #include "base/same_user.h"
-#include "transports/shm/descriptor_message.h"
 
 namespace unisono::shm {
 namespace {
@@ -31,20 +30,47 @@ Message message_of(MessageKind kind) {
   return message;
 }
 
-Result<Message> expect(int fd, MessageKind kind, std::vector<UniqueFd>* descriptors,
-                       TimePoint deadline) {
-  UNISONO_ASSIGN(Message message, receive_message(fd, descriptors, deadline));
-  if (message.kind == MessageKind::kRefused) {
-    return Status(ErrorCode::kSystem, std::string("shared memory was refused: ") + message.text);
+std::string name_of_rank(Rank rank) { return "rank " + std::to_string(rank); }
+
+}  // namespace
+
+// Who has hung up may have said why.
+Status DescriptorExchange::say(int to, const Message& message, std::span<const int> descriptors) {
+  const int link = links_[static_cast<std::size_t>(to)].get();
+  const Status sent = send_message(link, message, descriptors, deadline_);
+  if (sent.code() != ErrorCode::kRankFailed) return sent;
+  std::vector<UniqueFd> none;
+  const Result<Message> last = receive_message(link, &none, Clock::now());
+  if (last && last->kind == MessageKind::kRefused) return refusal(to, *last);
+  return Status(sent.code(), name_of_rank(world_rank(to)) + ": " + sent.message(), world_rank(to));
+}
+
+// Errors name the rank, or whom it refuses for.
+Result<Message> DescriptorExchange::expect(int from, MessageKind kind,
+                                           std::vector<UniqueFd>* descriptors) {
+  const int link = links_[static_cast<std::size_t>(from)].get();
+  const Rank rank = world_rank(from);
+  Result<Message> message = receive_message(link, descriptors, deadline_);
+  if (!message) {
+    const Status& error = message.error();
+    if (error.code() == ErrorCode::kOutOfResources) return error;  // of this rank
+    return Status(error.code(), name_of_rank(rank) + ": " + error.message(), rank);
   }
-  if (message.kind != kind) {
-    return Status(ErrorCode::kProtocol,
-                  "an unexpected message while the ranks of a host share memory");
+  if (message->kind == MessageKind::kRefused) return refusal(from, *message);
+  if (message->kind != kind) {
+    return Status(
+        ErrorCode::kProtocol,
+        name_of_rank(rank) + ": an unexpected message while the ranks of a host share memory",
+        rank);
   }
   return message;
 }
 
-}  // namespace
+// Of the rank that it names; who says it may pass it on.
+Status DescriptorExchange::refusal(int from, const Message& told) const {
+  const bool is_named = told.index >= 0 && told.index < size();
+  return Status(ErrorCode::kSystem, told.text, world_rank(is_named ? told.index : from));
+}
 
 Status DescriptorExchange::missing(const char* what) const {
   std::string names;
@@ -87,8 +113,9 @@ Status DescriptorExchange::accept_all(LocalListener& listener) {
   waiting_for_.assign(static_cast<std::size_t>(size()), true);
   waiting_for_[0] = false;
   bool warned = false;
+  // Also where one has declined: who comes after it is told, too.
   while (std::find(waiting_for_.begin(), waiting_for_.end(), true) != waiting_for_.end()) {
-    UNISONO_TRY(await_connection(listener));
+    if (Status came = await_connection(listener); !came) return declined_.ok() ? came : declined_;
     UniqueFd connection(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection && (errno == EINTR || errno == EAGAIN || errno == ECONNABORTED)) continue;
     if (!connection) {
@@ -96,36 +123,29 @@ Status DescriptorExchange::accept_all(LocalListener& listener) {
                     "cannot accept the ranks of this host: " + errno_text(errno));
     }
     const Status hello = accept_hello(std::move(connection));
-    UNISONO_TRY(declined_);
+    // It was one of ours, and will not come again.
+    if (hello.code() == ErrorCode::kOutOfResources) return hello;
     if (!hello && !warned) {
       log::warning("refused a connection of a stranger to shared memory: " + hello.message());
       warned = true;
     }
   }
-  return {};
+  return declined_;
 }
 
 Status DescriptorExchange::accept_hello(UniqueFd connection) {
   UNISONO_TRY(check_same_user(connection.get()));
   std::vector<UniqueFd> descriptors;
   const TimePoint patience = std::min(deadline_, Clock::now() + kHelloPatience);
-  const Result<Message> received = receive_message(connection.get(), &descriptors, patience);
-  if (!received) {
-    // It was one of ours, and will not come again.
-    if (received.error().code() == ErrorCode::kOutOfResources) declined_ = received.error();
-    return received.error();
-  }
-  const Message& hello = *received;
+  UNISONO_ASSIGN(const Message hello, receive_message(connection.get(), &descriptors, patience));
   if (hello.job_hash != hash_of(peers_.job_id)) {
     return Status(ErrorCode::kMismatch, "it belongs to another job");
   }
   const bool known = hello.index > 0 && hello.index < size() &&
                      waiting_for_[static_cast<std::size_t>(hello.index)];
   if (known && hello.kind == MessageKind::kRefused) {
-    const Rank rank = peers_.world_ranks[static_cast<std::size_t>(hello.index)];
-    declined_ =
-        Status(ErrorCode::kSystem,
-               "rank " + std::to_string(rank) + " has no shared memory: " + hello.text, rank);
+    declined_ = refusal(hello.index, hello);
+    waiting_for_[static_cast<std::size_t>(hello.index)] = false;
     return {};
   }
   if (!known || hello.kind != MessageKind::kHello || descriptors.size() != 1) {
@@ -163,7 +183,7 @@ Status DescriptorExchange::say_hello(int own_heap) {
   Message hello = message_of(MessageKind::kHello);
   hello.index = peers_.self;
   hello.job_hash = hash_of(peers_.job_id);
-  return send_message(links_[0].get(), hello, std::span(&own_heap, 1), deadline_);
+  return say(0, hello, std::span(&own_heap, 1));
 }
 
 void DescriptorExchange::decline(const Status& cause) {
@@ -185,9 +205,8 @@ Status DescriptorExchange::send_all(int own_segment) {
   for (int i = 1; i < size(); ++i) {
     for (std::size_t at = 0; at < all.size(); at += kDescriptorsPerMessage) {
       const std::size_t count = std::min(kDescriptorsPerMessage, all.size() - at);
-      UNISONO_TRY(send_message(links_[static_cast<std::size_t>(i)].get(),
-                               message_of(MessageKind::kDescriptors),
-                               std::span<const int>(all).subspan(at, count), deadline_));
+      UNISONO_TRY(say(i, message_of(MessageKind::kDescriptors),
+                      std::span<const int>(all).subspan(at, count)));
     }
   }
   return {};
@@ -209,7 +228,7 @@ Result<std::size_t> DescriptorExchange::receive_some(std::size_t known, UniqueFd
   // number.
   const std::lock_guard lock(receiving.get());
   std::vector<UniqueFd> received;
-  UNISONO_TRY(expect(links_[0].get(), MessageKind::kDescriptors, &received, deadline_).status());
+  UNISONO_TRY(expect(0, MessageKind::kDescriptors, &received).status());
   if (received.empty() || known + received.size() > heaps_.size() + 1) {
     return Status(ErrorCode::kProtocol, "a wrong number of descriptors");
   }
@@ -229,16 +248,13 @@ Status DescriptorExchange::barrier() {
   const Message token = message_of(MessageKind::kBarrier);
   const int first = leads() ? 1 : 0;
   const int last = leads() ? size() : 1;
-  if (!leads()) UNISONO_TRY(send_message(links_[0].get(), token, {}, deadline_));
+  if (!leads()) UNISONO_TRY(say(0, token, {}));
   for (int i = first; i < last; ++i) {
     waiting_for_.assign(static_cast<std::size_t>(size()), false);
     waiting_for_[static_cast<std::size_t>(i)] = true;
-    const int link = links_[static_cast<std::size_t>(i)].get();
-    if (auto got = expect(link, MessageKind::kBarrier, &none, deadline_); !got) {
-      if (got.error().code() == ErrorCode::kTimeout) return missing("finish sharing memory");
-      const Rank rank = peers_.world_ranks[static_cast<std::size_t>(i)];
-      return Status(got.error().code(),
-                    "rank " + std::to_string(rank) + ": " + got.error().message(), rank);
+    if (auto got = expect(i, MessageKind::kBarrier, &none); !got) {
+      return got.error().code() == ErrorCode::kTimeout ? missing("finish sharing memory")
+                                                       : got.error();
     }
   }
   // All have come, and are told so also where one has died since: after the last barrier those who
@@ -251,10 +267,15 @@ Status DescriptorExchange::barrier() {
 }
 
 void DescriptorExchange::refuse(const Status& cause) {
+  const auto& ranks = peers_.world_ranks;
+  const auto named = std::find(ranks.begin(), ranks.end(), cause.rank()) - ranks.begin();
+  const bool is_others = named < size() && named != peers_.self;
+  const std::string own = name_of_rank(world_rank(peers_.self)) + " has no shared memory: ";
   Message message = message_of(MessageKind::kRefused);
-  message.index = peers_.self;
+  message.index = is_others ? static_cast<std::int32_t>(named) : peers_.self;
   message.job_hash = hash_of(peers_.job_id);
-  std::snprintf(message.text, sizeof message.text, "%s", cause.message().c_str());
+  std::snprintf(message.text, sizeof message.text, "%s%s", is_others ? "" : own.c_str(),
+                cause.message().c_str());
   // Best effort: a peer that cannot be told sees the connection close.
   for (const UniqueFd& link : links_) {
     if (link && !send_message(link.get(), message, {}, Clock::now())) continue;

@@ -4,12 +4,14 @@
 // Thread rule: one thread. Only used inside SharedSegment::open.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "transports/shm/descriptor_message.h"
 #include "transports/shm/segment.h"
 #include "transports/shm/shared_segment.h"
 
@@ -27,7 +29,8 @@ class DescriptorExchange {
   Status share(int own_segment, UniqueFd* received_segment);
   /// Returns when every rank has called it.
   Status barrier();
-  /// Tells the others that have connected why there can be no shared segment.
+  /// Tells the others that have connected why there can be no shared segment: what this rank
+  /// lacks, or what another one that `cause` names.
   void refuse(const Status& cause);
   /// Instead of gather(), by a rank that cannot take part: the leader and so all others are told.
   void decline(const Status& cause);
@@ -45,6 +48,10 @@ class DescriptorExchange {
   Status send_all(int own_segment);
   Status receive_all(UniqueFd* segment);
   Result<std::size_t> receive_some(std::size_t known, UniqueFd* segment);
+  Status say(int to, const Message& message, std::span<const int> descriptors);
+  Result<Message> expect(int from, MessageKind kind, std::vector<UniqueFd>* descriptors);
+  Status refusal(int from, const Message& told) const;
+  Rank world_rank(int index) const { return peers_.world_ranks[static_cast<std::size_t>(index)]; }
   Status missing(const char* what) const;
 
   const LocalPeers& peers_;

@@ -107,6 +107,8 @@ Result<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors, Time
     header.msg_control = control.bytes;
     header.msg_controllen = sizeof control.bytes;
     const ssize_t got = recvmsg(fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    // It hung up before it had read all; what it said before is still to be read.
+    if (got < 0 && errno == ECONNRESET) continue;
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (got < 0) return Status(ErrorCode::kRankFailed, std::strerror(errno));
     // Descriptors can come with no byte at all.

@@ -27,7 +27,7 @@ enum class MessageKind : std::uint32_t {
 struct Message {
   std::uint64_t magic = 0;
   MessageKind kind = MessageKind::kHello;
-  std::int32_t index = -1;     ///< kHello, kRefused: the sender's local index
+  std::int32_t index = -1;     ///< kHello: the sender's local index; kRefused: whose fault it is
   std::uint64_t job_hash = 0;  ///< kHello, kRefused
   char text[200] = {};         ///< kRefused: why; receive_message() ends it by 0
 };

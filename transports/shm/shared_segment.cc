@@ -288,6 +288,26 @@ Status SharedSegment::State::copy(int local, Rank rank, const MemoryView& from, 
   return Status(done.code(), "rank " + std::to_string(rank) + ": " + done.message(), rank);
 }
 
+Status SharedSegment::State::meet(DescriptorExchange& exchange, LocalListener& listener) {
+  UNISONO_TRY(exchange.gather(listener, heap->mapping()->fd()));
+  if (peers.self == 0) UNISONO_TRY(make_segment());
+  UniqueFd received;
+  UNISONO_TRY(exchange.share(segment ? segment->fd() : -1, &received));
+  if (peers.self != 0) UNISONO_TRY(attach_segment(std::move(received)));
+  heap_descriptors = std::move(exchange.heaps());
+  heap_views = std::vector<std::atomic<const Mapping*>>(layout.rank_count);
+  mapped_heaps.resize(layout.rank_count);
+  UNISONO_TRY(publish_self());
+  UNISONO_TRY(exchange.barrier());
+  learn_peers();
+  UNISONO_TRY(exchange.barrier());
+  if (control().trials.measuring_ns == 0) return {};
+  measure_host();
+  UNISONO_TRY(exchange.barrier());
+  forget_measuring();
+  return {};
+}
+
 Result<std::shared_ptr<SharedSegment>> SharedSegment::open(LocalListener& listener,
                                                            LocalPeers peers, TimePoint deadline) {
   UNISONO_TRY(check_peers(peers));
@@ -303,30 +323,9 @@ Result<std::shared_ptr<SharedSegment>> SharedSegment::open(LocalListener& listen
     return heap.error();
   }
   state->heap = std::move(*heap);
-  if (Status gathered = exchange.gather(listener, state->heap->mapping()->fd()); !gathered) {
-    exchange.refuse(gathered);
-    return gathered;
-  }
-  UniqueFd received;
-  if (state->peers.self == 0) {
-    if (Status made = state->make_segment(); !made) {
-      exchange.refuse(made);
-      return made;
-    }
-  }
-  UNISONO_TRY(exchange.share(state->segment ? state->segment->fd() : -1, &received));
-  if (state->peers.self != 0) UNISONO_TRY(state->attach_segment(std::move(received)));
-  state->heap_descriptors = std::move(exchange.heaps());
-  state->heap_views = std::vector<std::atomic<const Mapping*>>(state->layout.rank_count);
-  state->mapped_heaps.resize(state->layout.rank_count);
-  UNISONO_TRY(state->publish_self());
-  UNISONO_TRY(exchange.barrier());
-  state->learn_peers();
-  UNISONO_TRY(exchange.barrier());
-  if (state->control().trials.measuring_ns > 0) {
-    state->measure_host();
-    UNISONO_TRY(exchange.barrier());
-    state->forget_measuring();
+  if (Status met = state->meet(exchange, listener); !met) {
+    exchange.refuse(met);
+    return met;
   }
   state->peers.watch = nullptr;
   return std::shared_ptr<SharedSegment>(new SharedSegment(std::move(state)));

@@ -17,6 +17,8 @@
 
 namespace unisono::shm {
 
+class DescriptorExchange;
+
 struct SharedSegment::State {
   /// How readers may get at memory of this rank, beside its heap.
   struct Ways {
@@ -58,6 +60,8 @@ struct SharedSegment::State {
   Status copy(int local, Rank rank, const MemoryView& from, std::size_t offset,
               std::span<std::byte> out) const;
   void index_world_ranks();
+  /// With all others of `peers`: an error is this rank's own, or names another one.
+  Status meet(DescriptorExchange& exchange, LocalListener& listener);
   /// The first rank's, and the others': from its descriptor.
   Status make_segment();
   Status attach_segment(UniqueFd received);
