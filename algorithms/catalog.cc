@@ -1,15 +1,18 @@
 #include <algorithm>
-#include <array>
+#include <vector>
 
 #include "algorithms/algorithm.h"
 #include "algorithms/entries.h"
+#include "base/per_process.h"
 
 namespace unisono::algorithms {
 
+namespace {
+
 // Ranks compare their hints by an algorithm's place among its collective's: whoever moves one
 // raises kWireVersion.
-std::span<const Algorithm> catalog() {
-  static const auto algorithms = std::to_array<Algorithm>({
+struct Catalog {
+  std::vector<Algorithm> algorithms{
       kAllReduceRing,
       kAllReduceRecursiveDoubling,
       kAllReduceHalvingDoubling,
@@ -59,9 +62,13 @@ std::span<const Algorithm> catalog() {
       kExscanLinear,
       kExscanRecursiveDoubling,
       kExscanDirect,
-  });
-  return algorithms;
-}
+  };
+};
+constinit PerProcess<Catalog> catalog_of_process;
+
+}  // namespace
+
+std::span<const Algorithm> catalog() { return catalog_of_process.get().algorithms; }
 
 const Algorithm* find(Collective collective, std::string_view name) {
   const auto all = catalog();

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/per_process.h"
+
 namespace unisono {
 namespace {
 
@@ -36,11 +38,9 @@ struct Offers {
   }
 };
 
-// Never destroyed: transports may outlive static objects.
-Offers& offers() {
-  static auto* const made = new Offers;
-  return *made;
-}
+constinit PerProcess<Offers> offers_of_process;
+
+Offers& offers() { return offers_of_process.get(); }
 
 }  // namespace
 

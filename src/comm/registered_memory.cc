@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "base/per_process.h"
 #include "comm/communicator_state.h"
 #include "comm/init.h"
 #include "comm/member.h"
@@ -14,6 +15,8 @@
 
 namespace unisono {
 namespace {
+
+constinit PerProcess<std::string> no_reason;
 
 Status check_range(const void* data, std::size_t bytes) {
   const bool ends = reinterpret_cast<std::uintptr_t>(data) <= UINTPTR_MAX - bytes;
@@ -133,15 +136,13 @@ PeerAccess RegisteredMemory::peer_access() const {
 }
 
 const std::string& RegisteredMemory::reason() const {
-  static const std::string nothing;
-  return state_ == nullptr ? nothing : state_->facts.reason;
+  return state_ == nullptr ? no_reason.get() : state_->facts.reason;
 }
 
 bool RegisteredMemory::pinned() const { return state_ != nullptr && state_->facts.pinned.ok(); }
 
 const std::string& RegisteredMemory::pinned_reason() const {
-  static const std::string nothing;
-  return state_ == nullptr ? nothing : state_->facts.pinned.message();
+  return state_ == nullptr ? no_reason.get() : state_->facts.pinned.message();
 }
 
 RegisteredMemory register_memory(Communicator& communicator, void* data, std::size_t bytes,

@@ -1,6 +1,8 @@
 // What looks at bits and not at numbers: bitwise operators, logical operators on every type, all of
 // bool, and copying with non-temporal stores. Compiled once per instruction set.
 // Thread rule: pure functions.
+#include <atomic>
+
 #include "compute/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -201,10 +203,21 @@ CombineKernels find_bit_kernels(DataType type, OpKind op) {
 }
 NormalizeKernel find_normalize(DataType type) { return HWY_DYNAMIC_DISPATCH(normalize)(type); }
 
+namespace {
+
+enum class Support { kUnasked, kNo, kYes };
+constinit std::atomic<Support> support{Support::kUnasked};
+
+}  // namespace
+
 // Asked once: the CPUID behind it leaves a virtual machine and costs microseconds each time.
 bool processor_supported() {
-  static const bool supported = (HWY_SUPPORTED_TARGETS & HWY_TARGETS) != 0;
-  return supported;
+  Support known = support.load(std::memory_order_relaxed);
+  if (known == Support::kUnasked) {
+    known = (HWY_SUPPORTED_TARGETS & HWY_TARGETS) != 0 ? Support::kYes : Support::kNo;
+    support.store(known, std::memory_order_relaxed);
+  }
+  return known == Support::kYes;
 }
 
 void stream_bytes(void* out, const void* in, std::size_t bytes) {

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/limits.h"
+#include "base/per_process.h"
 #include "config/environment.h"
 #include "config/value_text.h"
 
@@ -375,14 +376,19 @@ Status check_transport(std::string_view name) {
                                                  "': expected " + known.message());
 }
 
-std::span<const ConfigVariable> config_variables() {
-  static const std::vector<ConfigVariable> variables = [] {
-    std::vector<ConfigVariable> list;
-    for (const Row& row : kRows) list.push_back(row.variable);
-    return list;
-  }();
-  return variables;
-}
+namespace {
+
+struct Variables {
+  std::vector<ConfigVariable> all;
+  Variables() {
+    for (const Row& row : kRows) all.push_back(row.variable);
+  }
+};
+constinit PerProcess<Variables> variables_of_process;
+
+}  // namespace
+
+std::span<const ConfigVariable> config_variables() { return variables_of_process.get().all; }
 
 std::string value_text(const Config& config, std::string_view name) {
   for (const Row& row : kRows) {

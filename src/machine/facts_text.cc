@@ -12,10 +12,7 @@ namespace unisono::machine {
 namespace {
 
 // The version of the text, and of what the trials were.
-const std::string& title() {
-  static const std::string text = fmt::format("unisono machine 3, trials {}\n", kTrialsVersion);
-  return text;
-}
+std::string title() { return fmt::format("unisono machine 3, trials {}\n", kTrialsVersion); }
 
 constexpr std::size_t kWaitBytes = 64;  // a line
 
@@ -148,10 +145,11 @@ std::string text_of(const Facts& facts) {
 
 Result<Facts> parse_facts(std::string_view text) {
   if (text.size() > kTextBytesMax) return refused("it is too long");
-  if (!text.starts_with(title())) return refused("it begins otherwise");
+  const std::string expected = title();
+  if (!text.starts_with(expected)) return refused("it begins otherwise");
   const std::string_view whole = text;
   Facts facts;
-  text.remove_prefix(title().size());
+  text.remove_prefix(expected.size());
   if (!take_identity(text, &facts.identity)) return refused("it does not say of which machine");
   std::string_view line;
   while (!text.starts_with("sum ")) {

@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -16,10 +18,20 @@ struct Guarded {
   std::set<int> fds;
 };
 
-// Never destroyed: fork handlers may run after static destructors.
+constinit std::atomic<Guarded*> instance{nullptr};
+
+// Never destroyed: fork handlers may run after static destructors. A static of the function would
+// have a lock that a child may find held.
 Guarded& guarded() {
-  static Guarded* const instance = new Guarded;
-  return *instance;
+  Guarded* known = instance.load(std::memory_order_acquire);
+  if (known == nullptr) {
+    auto mine = std::make_unique<Guarded>();
+    if (instance.compare_exchange_strong(known, mine.get(), std::memory_order_acq_rel,
+                                         std::memory_order_acquire)) {
+      known = mine.release();
+    }
+  }
+  return *known;
 }
 
 // The forking thread holds the mutex across the fork, so that the child finds the set whole and
@@ -27,6 +39,7 @@ Guarded& guarded() {
 void before_fork() { guarded().mutex.lock(); }
 void after_fork_in_parent() { guarded().mutex.unlock(); }
 void after_fork_in_child() {
+  if (guarded().fds.empty()) return guarded().mutex.unlock();
   const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int fd : guarded().fds) {
     if (nothing >= 0) {
@@ -39,19 +52,13 @@ void after_fork_in_child() {
   guarded().mutex.unlock();
 }
 
-void install_handlers() {
-  static const bool installed = [] {
-    return ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
-  }();
-  static_cast<void>(installed);
-}
+// Before main(): no thread is in the midst of it when another one forks.
+[[maybe_unused]] const int handlers_are_installed =
+    ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 
 }  // namespace
 
-NoFork::NoFork() {
-  install_handlers();
-  guarded().mutex.lock();
-}
+NoFork::NoFork() { guarded().mutex.lock(); }
 
 NoFork::~NoFork() { guarded().mutex.unlock(); }
 

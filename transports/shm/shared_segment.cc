@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/peer_fault.h"
+#include "base/per_process.h"
 #include "transports/shm/descriptor_exchange.h"
 #include "transports/shm/host_probe.h"
 #include "transports/shm/segment_group.h"
@@ -18,18 +19,15 @@
 namespace unisono::shm {
 namespace {
 
-// The same for all threads of a process and no other process. A fork copies it, hence the pid
-// that RankEntry carries beside it.
-const std::uint64_t* process_token() {
-  struct Token {
-    std::uint64_t words[2] = {};
-    Token() {
-      if (getrandom(words, sizeof words, 0) != sizeof words) words[0] = words[1] = 0;
-    }
-  };
-  static const Token token;
-  return token.words;
-}
+// The same for all threads of a process and no other process. Where it could not be drawn they are
+// told apart by the pid that RankEntry carries beside it.
+struct ProcessToken {
+  std::uint64_t words[2] = {};
+  ProcessToken() {
+    if (getrandom(words, sizeof words, 0) != sizeof words) words[0] = words[1] = 0;
+  }
+};
+constinit PerProcess<ProcessToken> process_token;
 
 Status check_peers(const LocalPeers& peers) {
   const std::size_t count = peers.world_ranks.size();
@@ -97,7 +95,7 @@ Status SharedSegment::State::publish_self() {
   UNISONO_TRY(segment->reserve(layout.registered_offset(peers.self), sizeof(RegisteredTable)));
   registered = std::make_unique<RegisteredRanges>(registered_by(peers.self));
   RankEntry& entry = control().ranks[peers.self];
-  std::memcpy(entry.process_token, process_token(), sizeof entry.process_token);
+  std::memcpy(entry.process_token, process_token.get().words, sizeof entry.process_token);
   if (getrandom(nonce, sizeof nonce, 0) != sizeof nonce) {
     return Status(ErrorCode::kSystem, "getrandom refused 16 bytes");
   }
