@@ -49,13 +49,14 @@ Messenger::Peer& Messenger::use(Rank rank) {
   if (peer == nullptr) {
     Transport* transport = routes_[static_cast<std::size_t>(rank)];
     UNISONO_ASSERT(transport != nullptr, "a message for a rank without a route");
-    peer = std::make_unique<Peer>();
-    peer->rank = rank;
-    peer->transport = transport;
-    peer->endpoint = &transport->endpoint(rank);
-    peer->traits = transport->traits_to(rank);
-    peer->closed = is_deaf_;
-    active_.push_back(peer.get());
+    auto made = std::make_unique<Peer>();
+    made->rank = rank;
+    made->transport = transport;
+    made->endpoint = &transport->endpoint(rank);
+    made->traits = transport->traits_to(rank);
+    made->closed = is_deaf_;
+    active_.push_back(made.get());
+    peer = std::move(made);
   }
   return *peer;
 }
@@ -118,8 +119,7 @@ Messenger::Calls* Messenger::known_calls(std::uint32_t communicator) {
 Messenger::Calls& Messenger::calls(std::uint32_t communicator) {
   Calls* known = known_calls(communicator);
   if (known == nullptr) {
-    known = (calls_[communicator] = std::make_unique<Calls>()).get();
-    known->members.resize(peers_.size());
+    known = &add_calls(communicator, -1);
   } else if (known->early >= 0) {
     --use(known->early).early_communicators;
     known->early = -1;
@@ -138,12 +138,17 @@ Messenger::Calls* Messenger::calls_heard_of(Peer& peer, std::uint32_t communicat
                              peer.rank));
     return nullptr;
   }
+  Calls& made = add_calls(communicator, peer.rank);
   ++peer.early_communicators;
-  auto& entry = calls_[communicator];
-  entry = std::make_unique<Calls>();
-  entry->early = peer.rank;
-  entry->members.resize(peers_.size());
-  return entry.get();
+  return &made;
+}
+
+// All of it or, where memory is used up, nothing.
+Messenger::Calls& Messenger::add_calls(std::uint32_t communicator, Rank early) {
+  auto made = std::make_unique<Calls>();
+  made->early = early;
+  made->members.resize(peers_.size());
+  return *(calls_[communicator] = std::move(made));
 }
 
 std::size_t Messenger::giver_index(std::uint32_t communicator) const {

@@ -154,6 +154,7 @@ class Messenger final : public FrameSink {
   Channel& add_channel(Peer& peer, std::uint32_t communicator, Calls& calls);
   Calls& calls(std::uint32_t communicator);
   Calls* calls_heard_of(Peer& peer, std::uint32_t communicator);
+  Calls& add_calls(std::uint32_t communicator, Rank early);
   Calls* known_calls(std::uint32_t communicator);
   void remember_closed(std::uint32_t communicator);
   bool is_closed(std::uint32_t communicator) const;

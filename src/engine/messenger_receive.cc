@@ -226,6 +226,8 @@ Messenger::Arrival* Messenger::new_arrival(Peer& peer, const FrameHeader& header
   std::unique_ptr<Arrival> arrival;
   if (peer.free_arrivals.empty()) {
     arrival = std::make_unique<Arrival>();
+    make_room(peer.arrivals);
+    peer.free_arrivals.reserve(peer.arrivals.capacity());  // for keep_arrival()
   } else {
     arrival = std::move(peer.free_arrivals.back());
     peer.free_arrivals.pop_back();
@@ -243,7 +245,7 @@ Messenger::Arrival* Messenger::new_arrival(Peer& peer, const FrameHeader& header
 }
 
 // Keeps it for a later message. All buffers that are kept hold no more than the peer's credit: else
-// each would grow to a large message in time.
+// each would grow to a large message in time. There is room in the list.
 void Messenger::keep_arrival(Peer& peer, std::unique_ptr<Arrival> arrival) {
   const std::size_t bytes = arrival->buffer.capacity();
   if (peer.kept_bytes + bytes > peer.traits.eager_credit_bytes) {

@@ -170,7 +170,7 @@ PostResult Messenger::post(Peer& peer, Outgoing* message) {
   const bool eager = message->state == Outgoing::State::kEager;
   // What the transport has taken is found in its list, though memory is used up.
   auto& next = message->state == Outgoing::State::kAnnounce ? peer.waiting : peer.lent;
-  if (next.size() == next.capacity()) next.reserve(2 * next.size() + 8);
+  make_room(next);
   const PostResult result = peer.endpoint->post_send(
       message->header, eager ? message->payload : std::span<const std::byte>{},
       reinterpret_cast<std::uint64_t>(message));
