@@ -7,12 +7,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
 #include "tests/support/refused_allocation.h"
 #include "tests/support/watchdog.h"
 #include "tests/unit/stream_fixture.h"
+#include "transports/loopback/loopback_transport.h"
 #include "transports/shm/shm_transport.h"
 
 namespace {
@@ -169,6 +172,23 @@ TEST(Shortage, OfMemoryToEndACancelledFrameEndsTheLinkThroughASocket) {
     EXPECT_EQ(job.sinks[1]->frames.size(), token + 1)
         << "nothing of the cancelled frame's end comes";
   }
+}
+
+TEST(Shortage, OfMemoryForAFrameOfTheLoopbackLeavesNothingForThePeer) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  const auto hub = std::make_shared<LoopbackHub>(2);
+  LoopbackTransport from(hub, 0), to(hub, 1);
+  const std::vector<std::byte> payload = pattern(1000, 1);
+  refused_bytes = payload.size();
+  EXPECT_THROW(from.endpoint(1).post_send(frame_of(0, payload.size()), payload, 0), std::bad_alloc);
+  refused_bytes = 0;
+  EXPECT_EQ(from.endpoint(1).post_send(frame_of(1, payload.size()), payload, 0), PostResult::kDone);
+  RecordingSink sink;
+  while (to.poll(sink)) {
+  }
+  ASSERT_EQ(sink.frames.size(), 1U);
+  EXPECT_EQ(sink.frames[0].header.sequence, 1U);
+  EXPECT_EQ(sink.frames[0].payload, payload);
 }
 
 }  // namespace

@@ -87,9 +87,9 @@ PostResult LoopbackTransport::Link::post_send(const FrameHeader& header,
   const bool full = out_.frames.size() >= LoopbackHub::kFramesMax ||
                     out_.bytes + payload.size() > LoopbackHub::kBytesMax;
   if (full && !out_.frames.empty()) return PostResult::kFull;
-  std::vector<std::byte>& copy = out_.frames.emplace_back(LoopbackHub::Frame{header, {}}).payload;
-  copy.resize(payload.size());
-  if (!payload.empty()) copy_bytes(copy.data(), payload.data(), payload.size());
+  LoopbackHub::Frame frame{header, std::vector<std::byte>(payload.size())};
+  if (!payload.empty()) copy_bytes(frame.payload.data(), payload.data(), payload.size());
+  out_.frames.push_back(std::move(frame));
   out_.bytes += payload.size();
   return PostResult::kDone;
 }
