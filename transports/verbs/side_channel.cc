@@ -2,6 +2,7 @@
 #include "transports/verbs/side_channel.h"
 
 #include <algorithm>
+#include <new>
 
 namespace unisono::verbs {
 
@@ -47,6 +48,7 @@ bool SideChannel::poll(FrameSink& sink) {
   bool moved = !outgoing_.empty() && post_waiting();
   sink_ = &sink;
   moved |= transport_->poll(*this);
+  if (has_no_memory_) throw std::bad_alloc();
   return moved;
 }
 
@@ -61,15 +63,33 @@ void SideChannel::close(TimePoint deadline, FrameSink& sink) {
   transport_->close(deadline, *this);
 }
 
+// The transport beside is in the midst of its work here, which nothing may end.
+template <typename Work>
+void SideChannel::handle(Rank peer, const Work& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    try {
+      events_.no_memory(peer);
+    } catch (const std::bad_alloc&) {
+      has_no_memory_ = true;
+    }
+  }
+}
+
 Placement SideChannel::place(Rank peer, const FrameHeader& header) {
   if (header.kind != FrameKind::kTransport) {
     if (events_.carries_frames(peer)) return sink_->place(peer, header);
     return {};
   }
   if (header.payload_bytes > kLinkMessageBytesMax) return {};
-  std::vector<std::byte>& memory = arriving_[peer];
-  memory.resize(header.payload_bytes);
-  return {Placement::Kind::kInto, memory.data()};
+  Placement placement;
+  handle(peer, [&] {
+    std::vector<std::byte> memory(header.payload_bytes);
+    const auto kept = arriving_.insert_or_assign(peer, std::move(memory)).first;
+    placement = {Placement::Kind::kInto, kept->second.data()};
+  });
+  return placement;
 }
 
 void SideChannel::deliver(Rank peer, const FrameHeader& header, std::size_t offset,
@@ -78,12 +98,19 @@ void SideChannel::deliver(Rank peer, const FrameHeader& header, std::size_t offs
 }
 
 void SideChannel::received(Rank peer, const FrameHeader& header) {
-  if (header.kind != FrameKind::kTransport) {
-    if (events_.carries_frames(peer)) return sink_->received(peer, header);
+  if (header.kind != FrameKind::kTransport && events_.carries_frames(peer)) {
+    return sink_->received(peer, header);
+  }
+  handle(peer, [&] { take_message(peer, header); });
+}
+
+void SideChannel::take_message(Rank peer, const FrameHeader& header) {
+  if (header.kind != FrameKind::kTransport || header.payload_bytes > kLinkMessageBytesMax) {
     return events_.stray_frame(peer);
   }
-  if (header.payload_bytes > kLinkMessageBytesMax) return events_.stray_frame(peer);
-  const std::vector<std::byte> bytes = std::move(arriving_[peer]);
+  const auto arrived = arriving_.extract(peer);
+  if (arrived.empty()) return;  // there was no memory for it
+  const std::vector<std::byte>& bytes = arrived.mapped();
   events_.message(peer, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
@@ -98,7 +125,7 @@ void SideChannel::sent(Rank peer, std::uint64_t token) {
 void SideChannel::closed(Rank peer, const Status& cause) {
   std::erase_if(outgoing_, [&](const auto& message) { return message->peer == peer; });
   if (events_.carries_frames(peer)) return sink_->closed(peer, cause);
-  events_.side_closed(peer, cause);
+  handle(peer, [&] { events_.side_closed(peer, cause); });
 }
 
 }  // namespace unisono::verbs

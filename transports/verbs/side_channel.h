@@ -27,6 +27,8 @@ class SideChannelEvents {
   virtual void side_closed(Rank peer, const Status& cause) = 0;
   /// The peer sent over the side channel what does not belong there.
   virtual void stray_frame(Rank peer) = 0;
+  /// This rank had no memory for what the peer sent, or for what follows from it: it is lost.
+  virtual void no_memory(Rank peer) = 0;
 };
 
 class SideChannel final : private FrameSink {
@@ -38,6 +40,7 @@ class SideChannel final : private FrameSink {
   const Transport& transport() const { return *transport_; }
   /// Goes out in order, with poll() where it cannot at once.
   void send(Rank peer, std::string message);
+  /// Throws std::bad_alloc, each time, once there was no memory to say of whom something was lost.
   bool poll(FrameSink& sink);
   /// Messages of links that have not gone whole. Frames of the engine's are not counted: only links
   /// without queue pairs have any, and ask for poll() themselves.
@@ -62,12 +65,16 @@ class SideChannel final : private FrameSink {
     bool posted = false;
   };
   bool post_waiting();
+  template <typename Work>
+  void handle(Rank peer, const Work& work);
+  void take_message(Rank peer, const FrameHeader& header);
 
   std::unique_ptr<Transport> transport_;
   SideChannelEvents& events_;
   FrameSink* sink_ = nullptr;  ///< the engine's, while polling
   std::deque<std::unique_ptr<Outgoing>> outgoing_;
   std::map<Rank, std::vector<std::byte>> arriving_;
+  bool has_no_memory_ = false;
 };
 
 }  // namespace unisono::verbs

@@ -175,10 +175,11 @@ Link& VerbsTransport::link_to(Rank peer) {
   std::unique_ptr<Link>& link = links_[static_cast<std::size_t>(peer)];
   if (link == nullptr) {
     const auto make = carries_frames(peer) ? &Link::make_stream : &Link::make;
-    link = make(options_.rank, peer, *shared_, *directory_, side_);
-    active_.push_back(link.get());
+    std::unique_ptr<Link> made = make(options_.rank, peer, *shared_, *directory_, side_);
     const auto gone = gone_.find(peer);
-    if (gone != gone_.end()) link->side_closed(gone->second);
+    if (gone != gone_.end()) made->side_closed(gone->second);
+    active_.push_back(made.get());
+    link = std::move(made);
   }
   return *link;
 }
@@ -345,6 +346,14 @@ void VerbsTransport::stray_frame(Rank peer) {
   link_to(peer).side_closed(
       Status(ErrorCode::kProtocol,
              "rank " + std::to_string(peer) + " sent a frame beside its queue pairs", peer));
+}
+
+void VerbsTransport::no_memory(Rank peer) {
+  side_closed(
+      peer, Status(ErrorCode::kOutOfResources,
+                   "rank " + std::to_string(options_.rank) + " has no memory left for what rank " +
+                       std::to_string(peer) + " sends beside its queue pairs",
+                   options_.rank));
 }
 
 }  // namespace unisono::verbs

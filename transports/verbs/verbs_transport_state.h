@@ -72,6 +72,7 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   void message(Rank peer, std::string_view bytes) override;
   void side_closed(Rank peer, const Status& cause) override;
   void stray_frame(Rank peer) override;
+  void no_memory(Rank peer) override;
 
   struct Broken {
     std::size_t rail;
