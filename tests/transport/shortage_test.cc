@@ -6,10 +6,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/refused_allocation.h"
@@ -171,6 +173,94 @@ TEST(Shortage, OfMemoryToEndACancelledFrameEndsTheLinkThroughASocket) {
     ASSERT_TRUE(job.until([&] { return !job.sinks[1]->closed_causes.empty(); }));
     EXPECT_EQ(job.sinks[1]->frames.size(), token + 1)
         << "nothing of the cancelled frame's end comes";
+  }
+}
+
+/// Takes no memory itself.
+struct CountingSink final : FrameSink {
+  int frames = 0;
+  int ends = 0;
+  Rank blamed = -1;
+
+  Placement place(Rank, const FrameHeader&) override { return {}; }
+  void deliver(Rank, const FrameHeader&, std::size_t, std::span<const std::byte>) override {}
+  void received(Rank, const FrameHeader&) override { ++frames; }
+  void sent(Rank, std::uint64_t) override {}
+  void closed(Rank, const Status& cause) override {
+    ++ends;
+    blamed = cause.rank();
+  }
+};
+
+/// Rank 0 has a frame for rank 1, and one allocation of `victim` is refused while they connect: the
+/// frame arrives, or somebody hears whose fault that is. False: there were not so many.
+bool arrives_or_is_told(Family family, Rank victim, std::uint64_t nth) {
+  Job job(2, family);
+  job.post(0, 1, frame_of(0, 0), {}, 0);
+  CountingSink sinks[2];
+  std::uint64_t left = nth;
+  const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
+  const auto is_over = [&] { return sinks[1].frames + sinks[0].ends + sinks[1].ends > 0; };
+  while (!is_over() && Clock::now() < deadline) {
+    for (const Rank rank : {0, 1}) {
+      const std::uint64_t before = allocations;
+      if (rank == victim && left > 0) refused_allocation = before + left;
+      job.transports[rank]->poll(sinks[rank]);
+      refused_allocation = 0;
+      if (rank == victim) left -= std::min(left, allocations - before);
+    }
+  }
+  EXPECT_TRUE(is_over());
+  for (const CountingSink& sink : sinks) EXPECT_TRUE(sink.ends == 0 || sink.blamed == victim);
+  return left == 0;
+}
+
+TEST(Shortage, OfMemoryWhileConnectingIsMendedOrTold) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  const LogRecorder quiet;
+  for (const Family family : {Family::kTcp, Family::kUnix}) {
+    for (const Rank victim : {0, 1}) {
+      std::uint64_t nth = 1;
+      while (arrives_or_is_told(family, victim, nth) && !HasFailure()) ++nth;
+      EXPECT_FALSE(HasFailure()) << "allocation " << nth << " of rank " << victim;
+      EXPECT_GT(nth, 10U);
+    }
+  }
+}
+
+TEST(Shortage, OfMemoryThatLastsIsToldToWhoeverPolls) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  Job job(2);
+  job.post(0, 1, frame_of(0, 0), {}, 0);
+  bool is_told = false;
+  const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
+  while (!is_told && Clock::now() < deadline) {
+    job.transports[0]->poll(*job.sinks[0]);
+    refused_bytes = 1;
+    try {
+      job.transports[1]->poll(*job.sinks[1]);
+    } catch (const std::bad_alloc&) {
+      is_told = true;
+    }
+    refused_bytes = 0;
+  }
+  EXPECT_TRUE(is_told);
+}
+
+TEST(Shortage, OfMemoryToDialLeavesThePeerToTheNextCall) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  bool was_one = true;
+  for (std::uint64_t nth = 1; was_one; ++nth) {
+    Job job(2);
+    refused_allocation = allocations + nth;
+    try {
+      job.transports[0]->endpoint(1);
+    } catch (const std::bad_alloc&) {
+    }
+    was_one = allocations >= std::exchange(refused_allocation, 0);
+    job.post(0, 1, frame_of(0, 0), {}, 0);
+    ASSERT_TRUE(job.until([&] { return job.sinks[1]->frames.size() == 1; })) << nth;
+    ASSERT_LT(nth, 100U);
   }
 }
 

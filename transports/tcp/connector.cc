@@ -11,6 +11,7 @@
 #include <iterator>
 #include <list>
 #include <map>
+#include <new>
 #include <utility>
 
 #include "base/errno_text.h"
@@ -45,7 +46,7 @@ class Connector::Impl {
  public:
   Impl(const StreamOptions& options, ConnectorEvents& events)
       : options_(options), events_(events), retry_(context_) {}
-  ~Impl() { stop(); }
+  ~Impl() { drop_unfinished(); }
 
   Status open() {
     UNISONO_ASSIGN(Listener listener, listen(context_, options_));
@@ -67,7 +68,12 @@ class Connector::Impl {
                                              std::move(done));
     dials_[{peer, stream}] = dial;
     if (leaving_) dial->leave();
-    dial->start();
+    try {
+      dial->start();
+    } catch (const std::bad_alloc&) {
+      cancel(peer, stream);
+      throw;
+    }
   }
 
   void cancel(Rank peer, std::uint16_t stream) {
@@ -91,7 +97,7 @@ class Connector::Impl {
 
   bool poll();
   bool busy() const { return !dials_.empty() || !strangers_.empty(); }
-  void stop();
+  void drop_unfinished();
 
  private:
   struct Stranger {
@@ -120,8 +126,8 @@ class Connector::Impl {
   ConnectorEvents& events_;
   std::string address_;
   std::unique_ptr<Acceptor> acceptor_;
-  bool accepting_ = false;
-  int shortages_ = 0;  // in a row
+  bool accepting_ = false;  // a handler waits for that
+  int shortages_ = 0;       // in a row
   bool leaving_ = false;
   boost::asio::steady_timer retry_;
   Strangers strangers_;
@@ -130,10 +136,10 @@ class Connector::Impl {
   LineLimit limit_{kLinesAtOnce, kLineEvery};
 };
 
-void Connector::Impl::stop() {
+void Connector::Impl::drop_unfinished() {
   for (auto& [key, dial] : dials_) dial->cancel();
   dials_.clear();
-  for (Stranger& stranger : strangers_) stranger.session->cancel();
+  for (Stranger& stranger : strangers_) stranger.session->reset();
   strangers_.clear();
 }
 
@@ -156,19 +162,17 @@ bool Connector::Impl::poll() {
 
 void Connector::Impl::accept() {
   if (leaving_ || accepting_ || !has_room()) return;
-  accepting_ = true;
   acceptor_->async_wait(Acceptor::wait_read, [this](const error_code& error) {
+    accepting_ = false;
     if (leaving_ || error == boost::asio::error::operation_aborted) return;
     on_waiting();
   });
+  accepting_ = true;
 }
 
+// Where nothing is waited for afterwards, the next poll looks again.
 void Connector::Impl::on_waiting() {
-  if (!has_room()) {
-    // The next poll looks again.
-    accepting_ = false;
-    return;
-  }
+  if (!has_room()) return;
   UniqueFd fd(
       ::accept4(acceptor_->native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   const int error = fd ? 0 : errno;
@@ -182,16 +186,17 @@ void Connector::Impl::on_waiting() {
       events_.accept_failed(no_connections(options_.rank, errno_text(error)));
     }
     retry_.expires_after(kDescriptorPause);
-    return retry_.async_wait([this](const error_code&) {
+    retry_.async_wait([this](const error_code&) {
       accepting_ = false;
       accept();
     });
+    accepting_ = true;
+    return;
   }
   if (fd) {
     shortages_ = 0;
     on_accept(std::move(fd));
   }
-  accepting_ = false;
   accept();
 }
 
@@ -229,11 +234,13 @@ void Connector::Impl::on_accept(UniqueFd fd) {
   HandshakeIdentity identity;
   identity.job_id = options_.job_id;
   identity.self = options_.rank;
-  const auto stranger = strangers_.emplace(strangers_.end());
+  Strangers made(1);
+  const auto stranger = made.begin();
   stranger->source = std::move(source);
   stranger->session = std::make_shared<HandshakeSession>(
       std::move(socket), options_.key, Handshake::Role::kAcceptor, std::move(identity),
       [this, stranger](const Status& status) { on_session(stranger, status); });
+  strangers_.splice(strangers_.end(), made);
   const auto session = stranger->session;
   session->start();
 }
@@ -242,7 +249,12 @@ void Connector::Impl::on_session(Strangers::iterator stranger, const Status& sta
   const auto session = std::move(stranger->session);
   strangers_.erase(stranger);
   if (status) {
-    admit(*session);
+    try {
+      admit(*session);
+    } catch (const std::bad_alloc&) {
+      session->reset();  // which says nothing of the peer's proof
+      throw;
+    }
   } else if (!session->hung_up()) {
     refuse(*session, status);
   } else {
@@ -332,6 +344,7 @@ bool Connector::may_be_admitted(Rank peer, std::uint16_t stream) const {
 }
 void Connector::leave() { impl_->leave(); }
 bool Connector::poll() { return impl_->poll(); }
+void Connector::drop_unfinished() { impl_->drop_unfinished(); }
 bool Connector::busy() const { return impl_->busy(); }
 
 }  // namespace unisono::tcp

@@ -49,8 +49,11 @@ class Connector {
   /// From now on nobody is accepted, and a peer whose address refuses counts as gone.
   void leave();
 
-  /// Runs what is ready, without waiting. True if anything was.
+  /// Runs what is ready, without waiting. True if anything was. Where it throws std::bad_alloc some
+  /// dial may have lost its turn, and drop_unfinished() has to follow.
   bool poll();
+  /// Gives up every dial, and everybody who is being authenticated: these may dial again.
+  void drop_unfinished();
   /// Somebody is being dialled or authenticated: poll() should be called often.
   bool busy() const;
 

@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/assert.h"
 #include "base/errno_text.h"
 #include "transports/tcp/connector.h"
 #include "transports/tcp/peer_link.h"
+#include "transports/tcp/shortage.h"
 
 namespace unisono {
 namespace tcp {
@@ -34,7 +36,9 @@ constexpr Duration kBusyTime = std::chrono::microseconds(20);
 class StreamTransport final : public Transport, private ConnectorEvents {
  public:
   explicit StreamTransport(StreamOptions options)
-      : options_(std::move(options)), links_(static_cast<std::size_t>(options_.size)) {}
+      : options_(std::move(options)),
+        links_(static_cast<std::size_t>(options_.size)),
+        no_memory_(no_connections(options_.rank, "out of memory")) {}
 
   Status open();
 
@@ -71,8 +75,11 @@ class StreamTransport final : public Transport, private ConnectorEvents {
   void dial(PeerLink& link);
   bool connector_due(bool moved);
   bool poll_connector(FrameSink& sink);
+  bool run_connector(FrameSink& sink);
+  void end_unfinished(FrameSink& sink);
   std::size_t streams_to(PeerLink& link) const;
   void want_more_streams();
+  void dial_further(PeerLink& link);
   bool poll_each(FrameSink& sink);
   bool poll_ready(FrameSink& sink);
   void forget_ended();
@@ -85,10 +92,13 @@ class StreamTransport final : public Transport, private ConnectorEvents {
   std::string address_;
   UniqueFd epoll_;
   std::vector<std::unique_ptr<PeerLink>> links_;  // by rank, made when needed
+  std::vector<PeerLink*> made_;                   // in that order
   std::vector<std::vector<Target>> targets_;      // by rank; empty before set_peers()
   std::vector<PeerLink*> active_;                 // stream 0 attached, not ended
   std::vector<PeerLink*> fresh_;                  // got a stream since they were last served
   std::vector<Failure> failures_;                 // to be reported by the next poll
+  const Status no_memory_;                        // why a link ends that cannot be made
+  int shortages_ = 0;                             // of memory, since a stream came about
   std::size_t stream_count_ = 0;
   int polls_since_connector_ = 0;
   TimePoint silence_looked_for_;
@@ -135,15 +145,23 @@ Status StreamTransport::set_peers(std::vector<std::string> addresses) {
     targets[rank] = std::move(*parsed);
   }
   targets_ = std::move(targets);
-  for (auto& each : links_) {
-    if (each && each->state() == LinkState::kDialling) dial(*each);
+  for (PeerLink* each : made_) {
+    if (each->state() == LinkState::kDialling) dial(*each);
   }
   return {};
 }
 
 PeerLink& StreamTransport::link(Rank peer) {
   auto& place = links_[static_cast<std::size_t>(peer)];
-  if (!place) place = std::make_unique<PeerLink>(options_.rank, peer, options_.checksum);
+  if (!place) {
+    auto made = std::make_unique<PeerLink>(options_.rank, peer, options_.checksum);
+    // What a peer has admitted has its place in every list.
+    if (made_.size() == made_.capacity()) made_.reserve(2 * made_.size() + 8);
+    active_.reserve(made_.capacity());
+    fresh_.reserve(made_.capacity());
+    made_.push_back(made.get());
+    place = std::move(made);
+  }
   return *place;
 }
 
@@ -152,8 +170,8 @@ Endpoint& StreamTransport::endpoint(Rank peer) {
                  "an endpoint is for another rank of the world");
   PeerLink& wanted = link(peer);
   if (wanted.state() == LinkState::kIdle && !leaving_) {
-    wanted.wanted();
     if (!targets_.empty()) dial(wanted);
+    wanted.wanted();
   }
   return wanted;
 }
@@ -198,18 +216,17 @@ void StreamTransport::connected(Connection connection) {
   const bool first = connection.stream == 0;
   to.attach(std::move(connection));
   if (first) active_.push_back(&to);
-  fresh_.push_back(&to);
+  if (std::find(fresh_.begin(), fresh_.end(), &to) == fresh_.end()) fresh_.push_back(&to);
   ++stream_count_;
+  shortages_ = 0;
   if (leaving_) to.leave();
 }
 
 void StreamTransport::dial_failed(Rank peer, std::uint16_t stream, const Status& cause) {
-  if (stream == 0) {
-    failures_.push_back({peer, cause, true});
-  } else if (link(peer).stream(0).finished()) {
-    // The peer has gone, and what it sent on the stream that did not come about is lost.
-    failures_.push_back({peer, Status(ErrorCode::kRankFailed, cause.message(), peer)});
-  }
+  if (stream == 0) return failures_.push_back({peer, cause, true});
+  if (!link(peer).stream(0).finished()) return;
+  // The peer has gone, and what it sent on the stream that did not come about is lost.
+  failures_.push_back({peer, Status(ErrorCode::kRankFailed, cause.message(), peer)});
 }
 
 // Whoever waits may be any peer without a link, and a stranger where there is none.
@@ -231,7 +248,7 @@ bool StreamTransport::connector_due(bool moved) {
 bool StreamTransport::poll_connector(FrameSink& sink) {
   polls_since_connector_ = 0;
   connector_polled_ = Clock::now();
-  const bool moved = connector_->poll();
+  const bool moved = run_connector(sink);
   if (!leaving_) want_more_streams();
   look_for_silence(sink);
   for (const Failure& failure : std::exchange(failures_, {})) {
@@ -240,8 +257,34 @@ bool StreamTransport::poll_connector(FrameSink& sink) {
     of.end(failure.cause, sink);
   }
   // Epoll does not know of frames that came in one piece with the handshake.
-  for (PeerLink* each : std::exchange(fresh_, {})) each->progress(sink);
+  while (!fresh_.empty()) {
+    PeerLink* const each = fresh_.back();
+    fresh_.pop_back();
+    each->progress(sink);
+  }
   return moved;
+}
+
+// Thrown is what goes on: then whoever waits for a peer that cannot come in is told.
+bool StreamTransport::run_connector(FrameSink& sink) {
+  try {
+    return connector_->poll();
+  } catch (const std::bad_alloc&) {
+    end_unfinished(sink);
+    if (++shortages_ >= kShortagesMax) throw;
+    return true;
+  }
+}
+
+// Nobody knows whose turn it was.
+void StreamTransport::end_unfinished(FrameSink& sink) {
+  for (PeerLink* each : made_) {
+    const auto next = static_cast<std::uint16_t>(each->stream_count());
+    const bool is_awaited =
+        each->state() == LinkState::kDialling || connector_->may_be_admitted(each->peer(), next);
+    if (is_awaited) each->end(no_memory_, sink);
+  }
+  connector_->drop_unfinished();
 }
 
 // Within a host a second stream gives the sender no second core, and halves what it hands over at
@@ -254,16 +297,20 @@ std::size_t StreamTransport::streams_to(PeerLink& link) const {
 void StreamTransport::want_more_streams() {
   for (PeerLink* each : active_) {
     const std::size_t standing = each->stream_count();
-    const auto next = static_cast<std::uint16_t>(standing);
     if (each->state() != LinkState::kStanding || each->extra_dialled() >= standing) continue;
     if (standing >= streams_to(*each)) continue;
     if (each->data_bytes() < standing * options_.extra_stream_after_bytes) continue;
-    const auto& targets =
-        targets_.empty() ? std::vector<Target>{} : targets_[static_cast<std::size_t>(each->peer())];
-    // Once: a stream that does not come about is one less, not a fault.
     each->set_extra_dialled(standing);
-    if (!targets.empty()) connector_->dial(each->peer(), next, targets);
+    dial_further(*each);
   }
+}
+
+// Once: a stream that does not come about is one less, not a fault.
+void StreamTransport::dial_further(PeerLink& link) {
+  if (targets_.empty()) return;
+  const auto& targets = targets_[static_cast<std::size_t>(link.peer())];
+  if (targets.empty()) return;
+  connector_->dial(link.peer(), static_cast<std::uint16_t>(link.stream_count()), targets);
 }
 
 bool StreamTransport::poll_each(FrameSink& sink) {
