@@ -19,6 +19,7 @@
 #include "tests/unit/stream_fixture.h"
 #include "transports/loopback/loopback_transport.h"
 #include "transports/shm/shm_transport.h"
+#include "transports/tcp/frame_writer.h"
 
 namespace {
 
@@ -261,6 +262,40 @@ TEST(Shortage, OfMemoryToDialLeavesThePeerToTheNextCall) {
     job.post(0, 1, frame_of(0, 0), {}, 0);
     ASSERT_TRUE(job.until([&] { return job.sinks[1]->frames.size() == 1; })) << nth;
     ASSERT_LT(nth, 100U);
+  }
+}
+
+/// Polls while `victim` has no memory for so many bytes, until it would have wanted them.
+void poll_until_refused(Job& job, Rank victim, std::size_t bytes) {
+  const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
+  for (was_refused = false; !was_refused && Clock::now() < deadline;) {
+    for (const Rank rank : {0, 1}) {
+      refused_bytes = rank == victim ? bytes : 0;
+      job.transports[rank]->poll(*job.sinks[rank]);
+      refused_bytes = 0;
+    }
+  }
+  EXPECT_TRUE(was_refused);
+}
+
+TEST(Shortage, OfMemoryForAFurtherStreamCostsThatStreamAlone) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  for (const Rank victim : {0, 1}) {
+    Job job(2, Family::kTcp, [](StreamOptions* options) {
+      options->streams = 2;
+      options->extra_stream_after_bytes = 1;
+    });
+    job.post(0, 1, frame_of(0, 0), {}, 0);
+    const auto have_come = [&](std::size_t frames) {
+      return job.until([&] { return job.sinks[1]->frames.size() == frames; });
+    };
+    ASSERT_TRUE(have_come(1));
+    const std::vector<std::byte> payload = pattern(1000, 1);
+    job.post(0, 1, frame_of(1, payload.size(), FrameKind::kData), payload, 1);
+    poll_until_refused(job, victim, sizeof(tcp::FrameWriter));
+    job.post(0, 1, frame_of(2, payload.size(), FrameKind::kData), payload, 2);
+    EXPECT_TRUE(have_come(3));
+    for (const Rank rank : {0, 1}) EXPECT_TRUE(job.sinks[rank]->closed_causes.empty());
   }
 }
 

@@ -86,17 +86,30 @@ Admission PeerLink::admit(std::uint16_t stream, bool own_dial_connected) const {
   return Admission::kAdmitted;
 }
 
+void PeerLink::prepare_stream() {
+  streams_.reserve(kStreamsMax);
+  if (!shared_ && !next_shared_) next_shared_ = std::make_unique<FrameWriter>();
+  if (next_stream_) return;
+  next_stream_ = std::make_unique<Stream>(peer_, FrameReader::Carries::kDataOnly, has_sums_);
+}
+
+void PeerLink::spare_stream() {
+  next_stream_.reset();
+  next_shared_.reset();
+}
+
 void PeerLink::attach(Connection connection) {
   if (connection.stream == 0) {
     UNISONO_ASSERT(!streams_[0]->attached(), "a link is attached once");
     state_ = next_state(state_, LinkEvent::kAttached);
   } else {
-    UNISONO_ASSERT(connection.stream == streams_.size(), "streams are attached in order");
-    streams_.push_back(std::make_unique<Stream>(peer_, FrameReader::Carries::kDataOnly, has_sums_));
+    UNISONO_ASSERT(connection.stream == streams_.size() && next_stream_,
+                   "streams are prepared and attached in order");
+    streams_.push_back(std::move(next_stream_));
   }
   streams_[connection.stream]->attach(std::move(connection));
   if (streams_.size() == 1) return;
-  if (!shared_) shared_ = std::make_unique<FrameWriter>();
+  if (!shared_) shared_ = std::move(next_shared_);
   for (auto& stream : streams_) stream->keep_little_unsent();
 }
 

@@ -43,6 +43,11 @@ class PeerLink final : public Endpoint {
   /// Whether an incoming connection that the peer has authenticated is taken. `own_dial_connected`:
   /// this rank's own dial for the same stream has reached somebody.
   Admission admit(std::uint16_t stream, bool own_dial_connected) const;
+  /// Makes what one more stream takes: before anybody admits its connection, since attach() needs
+  /// memory no more.
+  void prepare_stream();
+  /// It does not come about.
+  void spare_stream();
   /// Frames posted so far go out with the next progress().
   void attach(Connection connection);
 
@@ -92,6 +97,8 @@ class PeerLink final : public Endpoint {
   std::vector<std::unique_ptr<Stream>> streams_;
   /// kData frames, for the stream that has room first; made with the second stream.
   std::unique_ptr<FrameWriter> shared_;
+  std::unique_ptr<Stream> next_stream_;       // prepared
+  std::unique_ptr<FrameWriter> next_shared_;  // for the second stream
   std::size_t turn_ = 0;
   std::size_t extra_dialled_ = 0;
   std::uint64_t data_bytes_ = 0;

@@ -190,7 +190,15 @@ void StreamTransport::dial(PeerLink& link) {
 }
 
 Admission StreamTransport::admit(Rank peer, std::uint16_t stream) {
-  return link(peer).admit(stream, connector_->dial_connected(peer, stream));
+  PeerLink& to = link(peer);
+  const Admission answer = to.admit(stream, connector_->dial_connected(peer, stream));
+  if (answer != Admission::kAdmitted || stream == 0) return answer;
+  try {
+    to.prepare_stream();
+  } catch (const std::bad_alloc&) {
+    return Admission::kUnwanted;
+  }
+  return answer;
 }
 
 void StreamTransport::connected(Connection connection) {
@@ -224,6 +232,7 @@ void StreamTransport::connected(Connection connection) {
 
 void StreamTransport::dial_failed(Rank peer, std::uint16_t stream, const Status& cause) {
   if (stream == 0) return failures_.push_back({peer, cause, true});
+  link(peer).spare_stream();
   if (!link(peer).stream(0).finished()) return;
   // The peer has gone, and what it sent on the stream that did not come about is lost.
   failures_.push_back({peer, Status(ErrorCode::kRankFailed, cause.message(), peer)});
@@ -310,7 +319,12 @@ void StreamTransport::dial_further(PeerLink& link) {
   if (targets_.empty()) return;
   const auto& targets = targets_[static_cast<std::size_t>(link.peer())];
   if (targets.empty()) return;
-  connector_->dial(link.peer(), static_cast<std::uint16_t>(link.stream_count()), targets);
+  try {
+    link.prepare_stream();
+    connector_->dial(link.peer(), static_cast<std::uint16_t>(link.stream_count()), targets);
+  } catch (const std::bad_alloc&) {
+    link.spare_stream();
+  }
 }
 
 bool StreamTransport::poll_each(FrameSink& sink) {
