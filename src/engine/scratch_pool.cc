@@ -47,6 +47,7 @@ Result<ScratchPool::Block> ScratchPool::take(std::size_t bytes) {
     std::free(free_.back().data);
     in_use_ -= free_.back().bytes;
     free_.pop_back();
+    --blocks_;
   }
   if (rounded > room()) {
     return Status(ErrorCode::kOutOfResources,
@@ -55,6 +56,7 @@ Result<ScratchPool::Block> ScratchPool::take(std::size_t bytes) {
                       " are left of UNISONO_SCRATCH_BYTES=" + std::to_string(bytes_max_) +
                       "; raise it or choose an algorithm that needs less");
   }
+  free_.reserve(blocks_ + 1);  // for give_back()
   block.data_ = static_cast<std::byte*>(std::aligned_alloc(64, rounded));
   if (block.data_ == nullptr) {
     return Status(ErrorCode::kOutOfResources,
@@ -62,6 +64,7 @@ Result<ScratchPool::Block> ScratchPool::take(std::size_t bytes) {
   }
   block.bytes_ = rounded;
   in_use_ += rounded;
+  ++blocks_;
   return block;
 }
 
@@ -70,6 +73,7 @@ std::size_t ScratchPool::lent() const {
                          [](std::size_t bytes, const Freed& kept) { return bytes - kept.bytes; });
 }
 
+// There is room in the list: destructors of blocks call this.
 void ScratchPool::give_back(std::byte* data, std::size_t bytes) { free_.push_back({data, bytes}); }
 
 }  // namespace unisono

@@ -48,6 +48,7 @@ class ScratchPool {
 
   std::size_t bytes_max_;
   std::size_t in_use_ = 0;  // lent and kept together
+  std::size_t blocks_ = 0;  // of these
   FreedList free_;
 };
 

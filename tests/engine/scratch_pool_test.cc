@@ -5,6 +5,9 @@
 
 #include <cstdint>
 
+#include "tests/support/refused_allocation.h"
+#include "tests/support/watchdog.h"
+
 namespace unisono::test {
 namespace {
 
@@ -39,6 +42,17 @@ TEST(ScratchPool, KnowsWhatHasNotComeBack) {
     EXPECT_EQ(pool.lent(), held->bytes() + other->bytes());
   }
   EXPECT_EQ(pool.lent(), held->bytes()) << "what is kept for the next one is not lent";
+}
+
+TEST(ScratchPool, TakesBackWithoutMemory) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  ScratchPool pool(std::size_t{1} << 20);
+  auto block = pool.take(100);
+  ASSERT_TRUE(block.has_value());
+  refused_bytes = 1;
+  *block = ScratchPool::Block();
+  refused_bytes = 0;
+  EXPECT_EQ(pool.lent(), 0u);
 }
 
 TEST(ScratchPool, GivesAlignedMemory) {
