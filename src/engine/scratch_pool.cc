@@ -7,6 +7,14 @@
 #include <utility>
 
 namespace unisono {
+namespace {
+
+constexpr std::size_t kBlockBytesMin = 4096;
+constexpr std::size_t kLineBytes = 64;
+
+std::size_t whole_lines(std::size_t bytes) { return bytes / kLineBytes * kLineBytes; }
+
+}  // namespace
 
 ScratchPool::Block& ScratchPool::Block::operator=(Block&& other) noexcept {
   if (this != &other) {
@@ -30,42 +38,51 @@ Result<ScratchPool::Block> ScratchPool::take(std::size_t bytes) {
   Block block;
   block.pool_ = this;
   if (bytes == 0) return block;
-  // Few sizes, so that blocks are found again.
-  const std::size_t rounded = bytes <= 4096         ? 4096
-                              : bytes <= bytes_max_ ? std::bit_ceil(bytes)
-                                                    : bytes;  // refused below, whatever it is
-  const auto found = std::find_if(free_.begin(), free_.end(),
-                                  [&](const Freed& freed) { return freed.bytes == rounded; });
-  if (found != free_.end()) {
-    block.data_ = found->data;
-    block.bytes_ = rounded;
-    free_.erase(found);
-    return block;
-  }
-  const auto room = [this] { return bytes_max_ - std::min(in_use_, bytes_max_); };
-  while (rounded > room() && !free_.empty()) {
-    std::free(free_.back().data);
-    in_use_ -= free_.back().bytes;
-    free_.pop_back();
-    --blocks_;
-  }
-  if (rounded > room()) {
-    return Status(ErrorCode::kOutOfResources,
-                  "the call needs " + std::to_string(bytes) + " bytes of scratch memory and " +
-                      std::to_string(room()) +
-                      " are left of UNISONO_SCRATCH_BYTES=" + std::to_string(bytes_max_) +
-                      "; raise it or choose an algorithm that needs less");
-  }
+  if (bytes > bytes_max_) return too_little(bytes);
+  // Few sizes, so that blocks are found again; where that is too much, no more than is needed.
+  const std::size_t usual = std::bit_ceil(std::max(bytes, kBlockBytesMin));
+  const std::size_t least = whole_lines(bytes + kLineBytes - 1);
+  if (take_kept(usual, &block) || take_kept(least, &block)) return block;
+  while (usual > room() && !free_.empty()) free_last();
+  const std::size_t size = usual <= room() ? usual : least;
+  if (size > room()) return too_little(bytes);
   free_.reserve(blocks_ + 1);  // for give_back()
-  block.data_ = static_cast<std::byte*>(std::aligned_alloc(64, rounded));
+  block.data_ = static_cast<std::byte*>(std::aligned_alloc(kLineBytes, size));
   if (block.data_ == nullptr) {
     return Status(ErrorCode::kOutOfResources,
-                  "no memory for " + std::to_string(rounded) + " bytes of scratch");
+                  "no memory for " + std::to_string(size) + " bytes of scratch");
   }
-  block.bytes_ = rounded;
-  in_use_ += rounded;
+  block.bytes_ = size;
+  in_use_ += size;
   ++blocks_;
   return block;
+}
+
+bool ScratchPool::take_kept(std::size_t size, Block* block) {
+  const auto found = std::find_if(free_.begin(), free_.end(),
+                                  [&](const Freed& freed) { return freed.bytes == size; });
+  if (found == free_.end()) return false;
+  block->data_ = found->data;
+  block->bytes_ = size;
+  free_.erase(found);
+  return true;
+}
+
+void ScratchPool::free_last() {
+  std::free(free_.back().data);
+  in_use_ -= free_.back().bytes;
+  free_.pop_back();
+  --blocks_;
+}
+
+std::size_t ScratchPool::room() const { return whole_lines(bytes_max_ - in_use_); }
+
+Status ScratchPool::too_little(std::size_t bytes) const {
+  return Status(ErrorCode::kOutOfResources,
+                "the call needs " + std::to_string(bytes) + " bytes of scratch memory and " +
+                    std::to_string(whole_lines(bytes_max_ - lent())) +
+                    " are left of UNISONO_SCRATCH_BYTES=" + std::to_string(bytes_max_) +
+                    "; raise it or choose an algorithm that needs less");
 }
 
 std::size_t ScratchPool::lent() const {

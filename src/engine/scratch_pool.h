@@ -44,7 +44,11 @@ class ScratchPool {
   struct FreedList : std::vector<Freed> {
     ~FreedList();
   };
+  bool take_kept(std::size_t size, Block* block);
   void give_back(std::byte* data, std::size_t bytes);
+  void free_last();
+  std::size_t room() const;  // what may still be allocated
+  Status too_little(std::size_t bytes) const;
 
   std::size_t bytes_max_;
   std::size_t in_use_ = 0;  // lent and kept together

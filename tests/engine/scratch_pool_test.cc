@@ -31,6 +31,28 @@ TEST(ScratchPool, MakesRoomOfWhatCameBack) {
   EXPECT_TRUE(pool.take(std::size_t{1} << 20).has_value());
 }
 
+TEST(ScratchPool, LendsWhatFitsThoughItsUsualSizeDoesNot) {
+  for (const std::size_t bound : {std::size_t{3} << 19, (std::size_t{1} << 20) + 64}) {
+    ScratchPool pool(bound);
+    const std::byte* first = nullptr;
+    for (int call = 0; call < 2; ++call) {
+      const auto block = pool.take((std::size_t{1} << 20) + 1);
+      ASSERT_TRUE(block.has_value()) << block.error().message();
+      if (call == 0) first = block->data();
+      EXPECT_EQ(block->data(), first) << "it is kept like any other";
+    }
+  }
+}
+
+TEST(ScratchPool, NamesWhatIsLeft) {
+  ScratchPool pool(std::size_t{1000});
+  const auto held = pool.take(500);
+  ASSERT_TRUE(held.has_value());
+  const auto more = pool.take(500);
+  ASSERT_FALSE(more.has_value());
+  EXPECT_THAT(more.error().message(), HasSubstr("needs 500 bytes of scratch memory and 448 are"));
+}
+
 TEST(ScratchPool, KnowsWhatHasNotComeBack) {
   ScratchPool pool(std::size_t{1} << 20);
   EXPECT_EQ(pool.lent(), 0u);
