@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string_view>
 #include <thread>
 
 #include "tests/transport/cases.h"
@@ -146,6 +147,32 @@ void abandoned_memory_is_not_written(Seat& seat) {
   seat.finish();
 }
 
+void says_whether_anything_waits_for_poll(Seat& seat) {
+  if (!seat.greet_everyone()) return;
+  if (seat.rank() == 0) {
+    const std::string_view name = seat.transport().name();
+    const bool lends_what_waits = name == "shm" || name == "tcp" || name == "unix";
+    const auto nothing_waits = [&] { return !seat.has_unsent(); };
+    for (const bool cancels : {false, true}) {
+      if (!seat.poll_until(nothing_waits, "the end of what waited")) return;
+      seat.send_until_full(1, {.bytes = kFramePayloadMax});
+      const bool is_lent = lends_what_waits && seat.recorder().tokens_outstanding(1) > 0;
+      EXPECT_TRUE(seat.has_unsent() || !is_lent);
+      if (cancels) seat.cancel_all(1);
+      seat.barrier();
+    }
+    seat.send(1, {.bytes = 1, .index = 99});
+    if (!seat.poll_until(nothing_waits, "the end of what was cancelled")) return;
+  } else {
+    seat.barrier();
+    const auto last_has_come = [&] { return seat.recorder().frames(0).back().index == 99; };
+    // The first of them wait until this rank polls.
+    if (!seat.barrier_polling()) return;
+    if (!seat.poll_until(last_has_come, "the last frame")) return;
+  }
+  seat.finish();
+}
+
 void unknown_tokens_and_memory_are_ignored(Seat& seat) {
   const Rank peer = 1 - seat.rank();
   if (!seat.greet_everyone()) return;
@@ -165,6 +192,7 @@ std::vector<ConformanceCase> pressure_cases() {
       {"ReturnsEachTokenOnceAndFromPoll", 2, returns_each_token_once_and_from_poll},
       {"SlowReceiverBlocksNobodyElse", 3, slow_receiver_blocks_nobody_else},
       {"CancelledFramesLeaveTheChannelIntact", 2, cancelled_frames_leave_the_channel_intact},
+      {"SaysWhetherAnythingWaitsForPoll", 2, says_whether_anything_waits_for_poll},
       {"AbandonedMemoryIsNotWritten", 2, abandoned_memory_is_not_written},
       {"UnknownTokensAndMemoryAreIgnored", 2, unknown_tokens_and_memory_are_ignored},
   };

@@ -386,10 +386,12 @@ TEST_P(StreamTransport, ARankThatComputesIsWaitedFor) {
   Job job(2, GetParam());
   // Rank 1 does not poll at all while rank 0 dials and posts.
   job.transports[0]->endpoint(1).post_send(frame_of(7, 0), {}, 0);
+  EXPECT_TRUE(job.transports[0]->has_unsent());
   const TimePoint busy_until = Clock::now() + std::chrono::milliseconds(2500);
   while (Clock::now() < busy_until) job.transports[0]->poll(*job.sinks[0]);
   EXPECT_TRUE(job.sinks[0]->closed_causes.empty());
   ASSERT_TRUE(job.until([&] { return job.sinks[1]->frames.size() == 1; }));
+  EXPECT_FALSE(job.transports[0]->has_unsent());
 }
 
 TEST_P(StreamTransport, AWrongKeyEndsTheLinkOfTheDiallerAndIsLoggedByTheOther) {

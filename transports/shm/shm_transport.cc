@@ -14,13 +14,14 @@ constexpr int kRecordsPerPoll = 32;
 }  // namespace
 
 ShmTransport::Link::Link(Rank self, Rank peer, const RingGeometry& incoming, OpenRing* open_ring,
-                         const Loans* loans)
+                         const Loans* loans, int* sending_links)
     : self_(self),
       peer_(peer),
       buffers_(std::make_unique<PassedBuffers>(incoming.buffer_count, self < peer)),
       receiver_(incoming, peer, loans, buffers_.get()),
       open_ring_(open_ring),
-      loans_(loans) {
+      loans_(loans),
+      sending_links_(sending_links) {
   buffers_->add_theirs(incoming.buffers, incoming.buffer_bytes);
 }
 
@@ -69,6 +70,7 @@ PostResult ShmTransport::Link::post_send(const FrameHeader& header,
     case RingSender::Pushed::kPart:
       pending_ = true;
       pending_token_ = token;
+      count_sending();
       return PostResult::kPending;
     case RingSender::Pushed::kBroken:
       break;
@@ -81,6 +83,14 @@ void ShmTransport::Link::cancel(std::uint64_t token) {
   if (!pending_ || pending_token_ != token) return;
   pending_ = false;
   if (!sender_->detach()) failed_ = true;  // why is said where memory may be taken
+  count_sending();
+}
+
+// After whatever may have changed sending(): so that who asks for all links need not look at each.
+void ShmTransport::Link::count_sending() {
+  if (sending() == is_counted_) return;
+  is_counted_ = !is_counted_;
+  *sending_links_ += is_counted_ ? 1 : -1;
 }
 
 void ShmTransport::Link::abandon(const std::byte* begin, std::size_t bytes) {
@@ -108,6 +118,7 @@ bool ShmTransport::Link::poll(FrameSink& sink) {
 bool ShmTransport::Link::poll_send(FrameSink& sink) {
   switch (sender_->resume()) {
     case RingSender::Pushed::kWhole:
+      count_sending();
       return_pending(sink);
       return true;
     case RingSender::Pushed::kBroken:
@@ -148,11 +159,13 @@ void ShmTransport::Link::return_pending(FrameSink& sink) {
 void ShmTransport::Link::end_lending() {
   loans_ = nullptr;
   if (sender_) sender_->withdraw();
+  count_sending();
 }
 
 void ShmTransport::Link::fail(Status cause) {
   failed_ = true;
   failure_ = std::move(cause);
+  count_sending();
 }
 
 void ShmTransport::Link::give_up(FrameSink& sink) {
@@ -230,7 +243,7 @@ Status ShmTransport::add_peer(Rank peer) {
   const std::size_t index = static_cast<std::size_t>(peer);
   if (link_of_rank_.size() <= index) link_of_rank_.resize(index + 1, -1);
   link_of_rank_[index] = static_cast<int>(links_.size());
-  links_.emplace_back(self_, peer, geometry, open_ring_.get(), loans_.get());
+  links_.emplace_back(self_, peer, geometry, open_ring_.get(), loans_.get(), &sending_links_);
   return Status();
 }
 
@@ -286,9 +299,7 @@ bool ShmTransport::poll_next(FrameSink& sink) {
   return moved;
 }
 
-bool ShmTransport::has_unsent() const {
-  return std::any_of(links_.begin(), links_.end(), [](const Link& link) { return link.sending(); });
-}
+bool ShmTransport::has_unsent() const { return sending_links_ > 0; }
 
 void ShmTransport::give_up(Rank peer, FrameSink& sink) {
   const std::size_t index = static_cast<std::size_t>(peer);
@@ -298,16 +309,10 @@ void ShmTransport::give_up(Rank peer, FrameSink& sink) {
 
 void ShmTransport::close(TimePoint deadline, FrameSink& sink) {
   if (left_) return;
-  const auto sending = [this] {
-    for (const Link& link : links_) {
-      if (link.sending()) return true;
-    }
-    return false;
-  };
   // What the ring has room for arrives without waiting for its reader.
   for (Link& link : links_) link.end_lending();
   // Receiving goes on meanwhile: the peer may be closing too, with its ring to here full.
-  while (sending() && Clock::now() < deadline) {
+  while (has_unsent() && Clock::now() < deadline) {
     if (!poll(sink)) std::this_thread::yield();
   }
   leave_all(true);

@@ -53,7 +53,7 @@ class ShmTransport final : public Transport {
   class Link final : public Endpoint {
    public:
     Link(Rank self, Rank peer, const RingGeometry& incoming, OpenRing* open_ring,
-         const Loans* loans);
+         const Loans* loans, int* sending_links);
     std::size_t frame_bytes(const FrameHeader& header, std::span<const std::byte> rest) override;
     PostResult post_send(const FrameHeader& header, std::span<const std::byte> payload,
                          std::uint64_t token) override;
@@ -79,6 +79,7 @@ class ShmTransport final : public Transport {
     bool poll_receive(FrameSink& sink);
     void fail(Status cause);
     void shut(const Status& cause, FrameSink& sink);
+    void count_sending();
     Status reader_gone(RingLeft how) const;
     Status nonsense() const;
     Status no_ring(const Status& why) const;
@@ -96,6 +97,8 @@ class ShmTransport final : public Transport {
     OpenRing* open_ring_;
     const Loans* loans_;  // null: nothing is lent
     Status failure_;      // ok: a frame could not be copied
+    int* sending_links_;  // of the transport; see count_sending()
+    bool is_counted_ = false;
   };
 
   ShmTransport(Rank self, OpenRing open_ring, std::unique_ptr<Loans> loans)
@@ -111,6 +114,7 @@ class ShmTransport final : public Transport {
   std::unique_ptr<OpenRing> open_ring_;
   std::unique_ptr<Loans> loans_;
   std::vector<Link> links_;
+  int sending_links_ = 0;
   std::vector<int> link_of_rank_;  // by world rank; -1: not on this host
   std::size_t next_ = 0;           // the link whose turn it is
   // Where something moved last; the latest first.

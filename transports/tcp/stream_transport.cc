@@ -386,8 +386,7 @@ void StreamTransport::look_for_silence(FrameSink& sink) {
 void StreamTransport::begin_leaving(FrameSink& sink) {
   leaving_ = true;
   connector_->leave();
-  for (auto& each : links_) {
-    if (!each) continue;
+  for (PeerLink* each : made_) {
     // A peer that has taken the connection already waits for a goodbye.
     const bool has_something_to_say =
         (each->has_queued() && !targets_.empty()) || connector_->may_be_admitted(each->peer(), 0);
@@ -401,8 +400,8 @@ void StreamTransport::begin_leaving(FrameSink& sink) {
 }
 
 bool StreamTransport::has_unsent() const {
-  return std::any_of(links_.begin(), links_.end(),
-                     [](const auto& each) { return each && each->has_queued(); });
+  return std::any_of(made_.begin(), made_.end(),
+                     [](const PeerLink* each) { return each->has_queued(); });
 }
 
 void StreamTransport::give_up(Rank peer, FrameSink& sink) {
@@ -415,8 +414,7 @@ void StreamTransport::give_up(Rank peer, FrameSink& sink) {
 }
 
 bool StreamTransport::settled() const {
-  return std::all_of(links_.begin(), links_.end(),
-                     [](const auto& each) { return !each || each->settled(); });
+  return std::all_of(made_.begin(), made_.end(), [](PeerLink* each) { return each->settled(); });
 }
 
 void StreamTransport::close(TimePoint deadline, FrameSink& sink) {
@@ -435,9 +433,7 @@ void StreamTransport::close(TimePoint deadline, FrameSink& sink) {
       ::epoll_wait(epoll_.get(), &event, 1, 1);
     }
   }
-  for (auto& each : links_) {
-    if (each) each->drop(sink);
-  }
+  for (PeerLink* each : made_) each->drop(sink);
   active_.clear();
   unused_.clear();
   connector_.reset();
