@@ -73,6 +73,8 @@ int main() try {
       unisono::Communicator grown = comm.grow();
       if (!grown.empty()) comm = std::move(grown), has_agreed = false;
     } catch (const unisono::Error& error) {
+      // Of grow(): who waited has died on its way, or cannot come. `comm` works on.
+      if (error.code() == unisono::ErrorCode::kRendezvous) continue;
       if (!is_survivable(error)) throw;
       std::fprintf(stderr, "rank %d of %d: %s\n", comm.rank(), comm.size(), error.what());
       comm = comm.shrink();

@@ -160,6 +160,19 @@ TEST(RunRestart, GoesOnWithoutARankThatDiesWhileItWaits) {
   EXPECT_THAT(launcher.err(), HasSubstr("was ended by SIGKILL; the others go on without it"));
 }
 
+// The second life of rank 1 cannot take part: grow() fails then, which is no end of the others.
+TEST(RunRestart, OfTheExampleLosesNobodyElseWhereANewcomerCannotCome) {
+  Launcher launcher(
+      shell({"-n", "3", "--max-restarts", "3", "--timeout-report", "0.1"},
+            "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && "
+            "export UNISONO_ALGORITHM=all_reduce=none; exec " UNISONO_RECOVERY_EXAMPLE));
+  EXPECT_EQ(launcher.wait(), 0) << launcher.err();
+  EXPECT_THAT(launcher.out(), AllOf(HasSubstr("[0] rank 0 of"), HasSubstr("[2] rank ")));
+  EXPECT_THAT(launcher.err(), AllOf(HasSubstr("starting rank 1 again (1 of 3 restarts)"),
+                                    Not(HasSubstr("all ranks")), Not(HasSubstr("starting rank 0")),
+                                    Not(HasSubstr("starting rank 2"))));
+}
+
 TEST(RunRestart, DoesNotFollowASignalToEnd) {
   Launcher launcher(shell({"-n", "2", "--max-restarts", "9"}, "echo here; exec sleep 1000"));
   ASSERT_TRUE(launcher.prints("[0] here"));
