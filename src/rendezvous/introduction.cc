@@ -73,18 +73,6 @@ Failure hung_up(bool on_proof) {
   return {{ErrorCode::kRendezvous, "the connection was closed in the middle of the handshake"}};
 }
 
-// As wait_ready(); it is over too where `go_on` says no, which is then the error in `wanted`.
-bool wait_wanted(int fd, bool writable, TimePoint deadline, const std::function<Status()>& go_on,
-                 Status* wanted) {
-  if (!go_on) return wait_ready(fd, writable, deadline);
-  for (;;) {
-    const TimePoint look = std::min(deadline, Clock::now() + kGoOnEvery);
-    if (wait_ready(fd, writable, look)) return true;
-    *wanted = go_on();
-    if (!*wanted || look == deadline) return false;
-  }
-}
-
 }  // namespace
 
 Attempt<Joined> converse(ControlStream stream, const Applicant& self, const JobKey& key,
@@ -98,9 +86,9 @@ Attempt<Joined> converse(ControlStream stream, const Applicant& self, const JobK
   bool gave_up = false;
   for (;;) {
     const Status sent = stream.flush();
-    Status wanted;
-    const bool ready =
-        wait_wanted(stream.fd(), stream.has_output() && sent.ok(), deadline, self.go_on, &wanted);
+    const Result<bool> waited =
+        wait_ready(stream.fd(), stream.has_output() && sent.ok(), deadline, self.go_on);
+    const bool ready = waited && *waited;
     const bool open = !ready || stream.receive();
     for (;;) {
       auto message = stream.next();
@@ -120,7 +108,7 @@ Attempt<Joined> converse(ControlStream stream, const Applicant& self, const JobK
                      "the arbiter closed the connection before all ranks had arrived"});
     }
     if (ready) continue;
-    if (!wanted) return failed(std::move(wanted), true);
+    if (!waited) return failed(waited.error(), true);
     if (std::exchange(gave_up, true)) {
       return failed({ErrorCode::kRendezvous, "rank 0 has accepted this rank but does not answer"},
                     true);
@@ -141,9 +129,9 @@ std::optional<Failure> authenticate(ControlStream* stream, const JobKey& key, st
   for (;;) {
     const Status sent = stream->flush();
     if (handshake.done()) return sent ? std::nullopt : std::optional(hung_up(false));
-    Status wanted;
-    if (!wait_wanted(stream->fd(), false, deadline, go_on, &wanted)) {
-      if (!wanted) return Failure{std::move(wanted), true};
+    const Result<bool> waited = wait_ready(stream->fd(), false, deadline, go_on);
+    if (!waited) return Failure{waited.error(), true};
+    if (!*waited) {
       return Failure{
           {ErrorCode::kRendezvous, "something listens there but does not answer as an arbiter"}};
     }

@@ -23,8 +23,6 @@ struct Failure {
   /// Somebody was there to whom this rank could say who it is.
   bool reached_arbiter = false;
 };
-/// How often Applicant::go_on is asked.
-inline constexpr Duration kGoOnEvery = std::chrono::milliseconds(50);
 
 template <typename T>
 using Attempt = std::variant<T, Failure>;

@@ -28,8 +28,6 @@ using std::chrono::seconds;
 
 constexpr Duration kBackoffMin = milliseconds(2);
 constexpr Duration kBackoffMax = milliseconds(50);
-// One address may swallow packets; the next one, or a newer file, must have its turn.
-constexpr Duration kConnectTime = seconds(2);
 constexpr std::size_t kPublishedHostsMax = 8;
 // How often in a row a rank believes that its proof of the key was refused by accident.
 constexpr int kRefusedProofsMax = 3;
@@ -127,6 +125,8 @@ Result<Contact> look_up(const RendezvousPoint& point, TimePoint deadline) {
   return Status(ErrorCode::kRendezvous, "a world of one rank has no rendezvous");
 }
 
+Status may_go_on(const Applicant& self) { return self.go_on ? self.go_on() : Status(); }
+
 // The arbiter's own name, random unless ranks compute it: what listens there is no other job.
 Attempt<Joined> attend_over_unix(const RendezvousPoint& point, const Contact& contact, GuardedFd fd,
                                  const Applicant& self, TimePoint deadline) {
@@ -145,8 +145,7 @@ Attempt<Joined> attend_over_unix(const RendezvousPoint& point, const Contact& co
 Attempt<Joined> attend_over_tcp(const RendezvousPoint& point, const Contact& contact,
                                 const std::pair<std::string, std::uint16_t>& address,
                                 const Applicant& self, TimePoint deadline) {
-  const TimePoint patience = std::min(deadline, Clock::now() + kConnectTime);
-  auto fd = connect_tcp(address.first, address.second, patience);
+  auto fd = connect_tcp(address.first, address.second, deadline, self.go_on);
   if (!fd) return Failure{fd.error()};
   ControlStream stream(std::move(*fd));
   if (auto failure =
@@ -158,7 +157,7 @@ Attempt<Joined> attend_over_tcp(const RendezvousPoint& point, const Contact& con
     // Whoever listens by now at an address that a dead job left behind decides nothing. Only a
     // refused proof of a given key says something: it was for this job id, and it is the same key
     // that the next job would ask for.
-    if (is_published(point) && (!self.go_on || self.go_on())) {
+    if (is_published(point) && may_go_on(self)) {
       failure->final = false;
       failure->proof_refused = failure->proof_refused && point.has_key;
     }
@@ -189,7 +188,7 @@ Attempt<Joined> attend_once(const RendezvousPoint& point, const Applicant& self,
     if (failure.reached_arbiter) return failure;
     // What a living arbiter says tells more than an address that leads nowhere.
     if (failure.final || !last.proof_refused) last = std::move(failure);
-    if (last.final) break;
+    if (last.final || !may_go_on(self)) break;
   }
   return last;
 }
@@ -236,7 +235,7 @@ Result<Joined> attend(const RendezvousPoint& point, const Applicant& self, TimeP
     const Failure& failure = std::get<Failure>(attempt);
     refused_proofs = failure.proof_refused ? refused_proofs + 1 : 0;
     if (failure.final || refused_proofs >= kRefusedProofsMax) return failure.why;
-    if (self.go_on) UNISONO_TRY(self.go_on());
+    UNISONO_TRY(may_go_on(self));
     const TimePoint now = Clock::now();
     awaited.note(failure.reached_arbiter, now);
     if (now >= awaited.until()) {

@@ -131,6 +131,18 @@ Status connect_failed(const std::string& where, int error) {
   return failed(fmt::format("cannot connect to {}", where), error);
 }
 
+// 0, or the errno of the call that failed; an error is that of `go_on`.
+Result<int> connect_by(TimePoint deadline, int fd, const addrinfo& address,
+                       const std::function<Status()>& go_on) {
+  if (::connect(fd, address.ai_addr, address.ai_addrlen) == 0) return 0;
+  if (errno != EINPROGRESS) return int{errno};
+  UNISONO_ASSIGN(const bool is_over, wait_ready(fd, true, deadline, go_on));
+  if (!is_over) return ETIMEDOUT;
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
+}
+
 }  // namespace
 
 std::string tcp_text(std::string_view host, std::uint16_t port) {
@@ -178,29 +190,25 @@ Result<GuardedFd> connect_unix(const std::string& name, TimePoint deadline) {
   return fd;
 }
 
-Result<GuardedFd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline) {
+Result<GuardedFd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline,
+                              const std::function<Status()>& go_on, Duration each) {
   UNISONO_ASSIGN(const AddressList list, resolve(host, port, 0));
-  Status last(ErrorCode::kRendezvous, fmt::format("host '{}' has no address", host));
-  const std::string where = tcp_text(host, port);
+  Status unmade(ErrorCode::kRendezvous, fmt::format("host '{}' has no address", host)), refused;
   for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
     GuardedFd fd = make_socket(at->ai_family);
-    if (!fd) return failed("cannot create a TCP socket", errno);
-    int error = ::connect(fd.get(), at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
-    if (error == EINPROGRESS) {
-      socklen_t bytes = sizeof error;
-      if (!wait_ready(fd.get(), true, deadline)) {
-        error = ETIMEDOUT;
-      } else if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) {
-        error = errno;
-      }
+    if (!fd) {  // the kernel may lack a family: what another address says tells more
+      unmade = failed("cannot create a TCP socket", errno);
+      continue;
     }
+    const TimePoint patience = std::min(deadline, Clock::now() + each);
+    UNISONO_ASSIGN(const int error, connect_by(patience, fd.get(), *at, go_on));
     if (error == 0) {
       tune_tcp(fd.get());
       return fd;
     }
-    last = connect_failed(where, error);
+    refused = connect_failed(tcp_text(host, port), error);
   }
-  return last;
+  return refused ? unmade : refused;
 }
 
 Result<GuardedFd> begin_connect_tcp(const std::string& address, std::uint16_t port) {
@@ -252,6 +260,17 @@ bool wait_ready(int fd, bool writable, TimePoint deadline) {
     if (count > 0) return true;
     if (count == 0 && Clock::now() >= deadline) return false;
     if (count < 0 && errno != EINTR) return false;
+  }
+}
+
+Result<bool> wait_ready(int fd, bool writable, TimePoint deadline,
+                        const std::function<Status()>& go_on) {
+  if (!go_on) return wait_ready(fd, writable, deadline);
+  for (;;) {
+    const TimePoint look = std::min(deadline, Clock::now() + kGoOnEvery);
+    if (wait_ready(fd, writable, look)) return true;
+    UNISONO_TRY(go_on());
+    if (look == deadline) return false;
   }
 }
 

@@ -4,7 +4,9 @@
 // Thread rule: any thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -13,6 +15,11 @@
 #include "rendezvous/fork_guard.h"
 
 namespace unisono::rendezvous {
+
+/// How often `go_on` is asked below: its error ends a wait that is in vain. Empty: nobody is.
+inline constexpr Duration kGoOnEvery = std::chrono::milliseconds(50);
+/// One address may swallow packets; the next one, or a newer file, must have its turn.
+inline constexpr Duration kConnectTime = std::chrono::seconds(2);
 
 /// A socket that ranks may connect to.
 struct Listener {
@@ -41,7 +48,10 @@ Result<Listener> bind_udp(const std::string& host, const std::string& interface_
 /// A connected socket, or kRendezvous with the reason. Refuses a listener of another user. Waits
 /// until `deadline` where too many wait to be accepted.
 Result<GuardedFd> connect_unix(const std::string& name, TimePoint deadline = {});
-Result<GuardedFd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline);
+/// The same at the addresses of `host` in turn, each of which has `each` to answer.
+Result<GuardedFd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline,
+                              const std::function<Status()>& go_on = {},
+                              Duration each = kConnectTime);
 /// The same at a numeric address, without waiting: connected, or not, once it is writable.
 Result<GuardedFd> begin_connect_tcp(const std::string& address, std::uint16_t port);
 
@@ -56,6 +66,9 @@ void tune_tcp(int fd);
 
 /// Waits for readability (or writability) until `deadline`; false when it passed.
 bool wait_ready(int fd, bool writable, TimePoint deadline);
+/// The same; an error is that of `go_on`.
+Result<bool> wait_ready(int fd, bool writable, TimePoint deadline,
+                        const std::function<Status()>& go_on);
 /// For poll and epoll: rounded up, 0 when passed, at most a minute.
 int timeout_ms(TimePoint deadline, TimePoint now);
 

@@ -6,7 +6,8 @@ unisono_test(rendezvous_rules_test
   LABELS unit TIMEOUT 60)
 # Most of its time is patience.
 unisono_test(rendezvous_joining_test
-  SOURCES rendezvous_hostile_test.cc rendezvous_patience_test.cc rendezvous_probe_test.cc rendezvous_join_test.cc
+  SOURCES rendezvous_connect_test.cc rendezvous_hostile_test.cc rendezvous_patience_test.cc
+    rendezvous_probe_test.cc rendezvous_join_test.cc
     rendezvous_departure_test.cc
     rendezvous_process_test.cc rendezvous_secret_test.cc rendezvous_sockets_test.cc
     rendezvous_strangers_test.cc rendezvous_support.cc rendezvous_decision_test.cc
