@@ -44,7 +44,8 @@ Status ControlStream::flush() {
     if (count < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
-      has_timed_out_ = errno == ETIMEDOUT;  // which the next receive() would not tell
+      // What this host says of its own, as that it has timed out, the next call would not tell.
+      is_unanswered_ = is_unanswered_ || (errno != EPIPE && errno != ECONNRESET);
       return {ErrorCode::kSystem, fmt::format("send: {}", std::strerror(errno))};
     }
     sent_ += static_cast<std::size_t>(count);

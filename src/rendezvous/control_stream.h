@@ -45,7 +45,7 @@ class ControlStream {
   /// The other side has ended the connection by reset(), or died, rather than by close().
   bool was_reset() const { return was_reset_; }
   /// receive() is over by the word of the other side's kernel; else nobody answered there.
-  bool has_ended() const { return (has_ended_ || was_reset_) && !has_timed_out_; }
+  bool has_ended() const { return (has_ended_ || was_reset_) && !is_unanswered_; }
 
   /// Sends what the socket takes, says that nothing follows and closes.
   void close();
@@ -63,7 +63,7 @@ class ControlStream {
   std::size_t backlog_bytes_ = 0;
   bool was_reset_ = false;
   bool has_ended_ = false;
-  bool has_timed_out_ = false;
+  bool is_unanswered_ = false;
 };
 
 }  // namespace unisono::rendezvous

@@ -2,6 +2,9 @@
 // and random bytes, none of which may do more than yield an error.
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -342,6 +345,27 @@ TEST(ControlStream, BacklogOfASilentReaderIsBounded) {
     ASSERT_TRUE(stream.flush());
   }
   EXPECT_FALSE(accepted);
+}
+
+// The system tells that once, whoever asks, and then that the stream is at its end.
+TEST(ControlStream, ThatTimedOutHasNotEndedHoweverOftenItIsFlushed) {
+  const auto listener = listen_tcp("127.0.0.1", 0);
+  ASSERT_TRUE(listener.has_value());
+  auto near = connect_tcp("127.0.0.1", listener->port, Clock::now() + std::chrono::seconds(30));
+  ASSERT_TRUE(near.has_value()) << near.status().message();
+  const unsigned milliseconds = 1;
+  ASSERT_EQ(
+      ::setsockopt(near->get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds),
+      0);
+  ControlStream stream(std::move(*near));
+  while (stream.flush() && !stream.has_output()) stream.queue(std::string(1 << 20, 'x'));
+  // Nobody reads it.
+  pollfd failed{stream.fd(), 0, 0};
+  ASSERT_EQ(::poll(&failed, 1, 60'000), 1);
+  EXPECT_THAT(stream.flush().message(), HasSubstr("timed out"));
+  EXPECT_THAT(stream.flush().message(), HasSubstr("Broken pipe"));
+  EXPECT_FALSE(stream.receive());
+  EXPECT_FALSE(stream.has_ended());
 }
 
 class ContactFile : public testing::Test {
