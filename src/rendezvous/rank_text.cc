@@ -28,6 +28,7 @@ std::string member_text(const Member& member) {
 std::string duration_text(Duration duration) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
   if (ms < 1000) return fmt::format("{} ms", std::max<long long>(ms, 0));
+  if (ms >= 1000 * 1000) return fmt::format("{} s", (ms + 500) / 1000);
   return fmt::format("{:.4g} s", static_cast<double>((ms + 50) / 100) / 10.0);
 }
 

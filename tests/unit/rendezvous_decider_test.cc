@@ -51,6 +51,8 @@ TEST(RankText, ListsRanksAsPeopleDo) {
   EXPECT_THAT(ranks_text(std::vector<Rank>(100, 1)), HasSubstr(" and 84 more"));
   EXPECT_EQ(duration_text(seconds(30)), "30 s");
   EXPECT_EQ(duration_text(milliseconds(1500)), "1.5 s");
+  EXPECT_EQ(duration_text(milliseconds(999'960)), "1000 s");
+  EXPECT_EQ(duration_text(milliseconds(10'800'499)), "10800 s");
   EXPECT_EQ(duration_text(milliseconds(250)), "250 ms");
 }
 
