@@ -138,7 +138,8 @@ void WatchedCommunicator::fail_part(std::uint32_t id, const Status& cause) {
   if (id == 0) return;
   FailureDecision decision = decision_of(cause);
   decision.communicator = id;
-  decision.message = "the communicator that was split has failed: " + cause.message();
+  decision.message = "the communicator that was split has failed: " + cause.message() +
+                     " (ranks as that one numbers them)";
   // The arbiter tells of the dead itself, but only their own communicators.
   if (cause.code() == ErrorCode::kRankFailed) decision.failed_rank = -1;
   around_.arbiter.report_failure(decision);

@@ -186,7 +186,8 @@ TEST_F(SuspicionTest, OfAPartThatWasNotMadeSaysWhoseRanksItNames) {
   EXPECT_EQ(arbiter_->told[0].communicator, 50u);
   EXPECT_EQ(arbiter_->told[0].failed_rank, 2);
   EXPECT_EQ(arbiter_->told[0].message,
-            "the communicator that was split has failed: rank 1 has no memory");
+            "the communicator that was split has failed: rank 1 has no memory (ranks as that one "
+            "numbers them)");
 }
 
 TEST_F(SuspicionTest, IsTheCauseAtOnceWhereNobodyAnswers) {
