@@ -198,4 +198,14 @@ Result<std::shared_ptr<CommunicatorState>> rejoin(const Config& config, int devi
   return grown;
 }
 
+void tell_launcher_of_meeting(const Config& config) {
+  if (config.launcher_store.empty() || config.rejoin) return;
+  const Result<LauncherVariables> launched = LauncherVariables::from_environment();
+  if (!launched) return;  // join() does without
+  rendezvous::LauncherStore store(config.launcher_store);
+  const Status told =
+      rendezvous::set_in_store(store, rendezvous::met_key(launched->restarts), "yes");
+  if (!told) log::warning(told.message());
+}
+
 }  // namespace unisono::detail

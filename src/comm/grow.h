@@ -27,4 +27,7 @@ Result<std::shared_ptr<CommunicatorState>> grow(CommunicatorState& parent,
                                                 const GrowOptions& options);
 Result<std::shared_ptr<CommunicatorState>> rejoin(const Config& config, int device);
 
+/// Tells the launcher, where it has a store, that the ranks which it has started together have met.
+void tell_launcher_of_meeting(const Config& config);
+
 }  // namespace unisono::detail

@@ -104,8 +104,9 @@ Result<std::shared_ptr<detail::CommunicatorState>> detail::join_world(RuntimeOpt
 }
 
 Communicator join_job(RuntimeOptions options, const char* operation) {
-  return CommunicatorAccess::make(
-      value_or_throw(detail::join_world(std::move(options)), operation));
+  auto world = value_or_throw(detail::join_world(std::move(options)), operation);
+  if (world->size() > 1) detail::tell_launcher_of_meeting(world->runtime().config());
+  return CommunicatorAccess::make(std::move(world));
 }
 
 namespace {

@@ -44,6 +44,8 @@ Result<bool> send_all(int fd, std::string_view bytes, TimePoint deadline) {
 
 }  // namespace
 
+std::string met_key(int restarts) { return fmt::format("unisono/met/{}", restarts); }
+
 std::string waiting_key(int rank, int restarts) {
   return fmt::format("unisono/rejoining/{}/{}", rank, restarts);
 }

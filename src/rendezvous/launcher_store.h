@@ -14,7 +14,11 @@
 
 namespace unisono::rendezvous {
 
-/// What such a rank sets before it waits: the launcher may end it when there is nobody to rejoin.
+/// What a rank sets once it has met the others of a job whose ranks were started together, after so
+/// many restarts: from then on the others can let in again whoever fails.
+std::string met_key(int restarts);
+/// What a rank that was started alone sets before it waits: the launcher may end it when there is
+/// nobody to rejoin.
 std::string waiting_key(int rank, int restarts);
 /// What a rank sets once it has rejoined, that had been started again as the job's so manieth: the
 /// launcher knows then that others may find the job by it.

@@ -13,7 +13,10 @@
 #include "launcher.h"
 #include "rendezvous/launcher_store.h"
 #include "rendezvous/sockets.h"
+#include "tests/support/map_store.h"
 #include "tests/support/seed.h"
+#include "tests/support/setting.h"
+#include "unisono/unisono.hpp"
 
 namespace unisono::run {
 namespace {
@@ -118,6 +121,42 @@ TEST(StoreServer, ThatIsGoneIsToldAtOnce) {
   LauncherStore store(name);
   EXPECT_THROW(store.get("key", kLong), Error);
   EXPECT_THROW(store.set("key", "value"), Error);
+}
+
+TEST(StoreServer, HearsThatRanksHaveMet) {
+  const Served served;
+  const test::Setting where("UNISONO_LAUNCHER_STORE", served.name());
+  const test::Setting restarts("TORCHELASTIC_RESTART_COUNT", "3");
+  LauncherStore store(served.name());
+  test::MapStore place;
+  join(place, "one", 0, 1);
+  EXPECT_EQ(store.get(rendezvous::met_key(3), milliseconds(1)), "") << "a world of one";
+  std::vector<std::thread> ranks;
+  std::atomic<int> told{0};
+  for (const Rank rank : {0, 1}) {
+    ranks.emplace_back([&, rank] {
+      const Communicator comm = join(place, "two", rank, 2);
+      LauncherStore own(served.name());
+      told += own.get(rendezvous::met_key(3), milliseconds(1)).empty() ? 0 : 1;
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(told, 2);
+}
+
+// It was started beside others, which had met before.
+TEST(StoreServer, HearsNothingOfWhatARankThatRejoinsMeets) {
+  const Served served;
+  const test::Setting where("UNISONO_LAUNCHER_STORE", served.name());
+  const test::Setting rejoins("UNISONO_REJOIN", "on");
+  test::MapStore place;
+  std::vector<std::thread> ranks;
+  for (const Rank rank : {0, 1}) {
+    ranks.emplace_back([&, rank] { join(place, "two", rank, 2); });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  LauncherStore store(served.name());
+  EXPECT_EQ(store.get(rendezvous::met_key(0), milliseconds(1)), "");
 }
 
 // ---- Hostile bytes --------------------------------------------------------------------------
