@@ -27,8 +27,8 @@ struct InitOptions {
   std::string rendezvous{};
   /// Instead of `rendezvous`: a store of your own. Must outlive init().
   Store* store = nullptr;
-  Rank rank = -1;         ///< -1: from RANK
-  int size = -1;          ///< -1: from WORLD_SIZE
+  Rank rank = -1;         ///< -1: from RANK, or what mpirun and srun set
+  int size = -1;          ///< -1: from WORLD_SIZE, likewise
   std::string job_key{};  ///< empty: UNISONO_JOB_KEY. Never logged.
   /// "auto", "shm", "tcp", "unix", "verbs" or "loopback"; the same on all ranks. Empty:
   /// UNISONO_TRANSPORT.

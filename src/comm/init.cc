@@ -92,6 +92,35 @@ void place_in_job(const InitOptions& options, std::string_view rendezvous,
   variables->world_size = 1;
 }
 
+// A place that is no launcher's does not say who comes there.
+Status check_who_comes(const LauncherVariables& variables, const std::string& place) {
+  const bool has_rank = variables.rank >= 0, has_size = variables.world_size > 0;
+  if (has_rank && has_size) return Status();
+  if (variables.is_alone && !has_rank && !has_size) return Status();
+  const std::string& rank = variables.rank_name;
+  const std::string& size = variables.world_size_name;
+  const std::string missing = has_size   ? rank + " is"
+                              : has_rank ? size + " is"
+                                         : rank + " and " + size + " are";
+  return {ErrorCode::kInvalidArgument,
+          "the ranks meet at " + place + ", and " + missing +
+              " not set; set RANK and WORLD_SIZE, as torchrun and 'unisono run' do, or "
+              "InitOptions::rank and size (size 1: a world of one)"};
+}
+
+Result<RendezvousPoint> point_for(const InitOptions& options, const Config& config,
+                                  const LauncherVariables& variables) {
+  const std::string_view job_key = config.job_key.view();
+  if (options.store != nullptr) {
+    UNISONO_TRY(check_who_comes(variables, "the given store"));
+    return rendezvous_point_at_store(options.store, variables, job_key);
+  }
+  UNISONO_ASSIGN(RendezvousPoint point,
+                 rendezvous_point_from_url(config.rendezvous, variables, config.port, job_key));
+  if (config.rendezvous != "env://") UNISONO_TRY(check_who_comes(variables, config.rendezvous));
+  return point;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<detail::CommunicatorState>> detail::join_world(RuntimeOptions options) {
@@ -162,11 +191,7 @@ Communicator init(const InitOptions& options) {
   }
   LauncherVariables variables = value_or_throw(LauncherVariables::from_environment());
   place_in_job(options, runtime.config.rendezvous, &variables);
-  runtime.rendezvous = value_or_throw(
-      options.store != nullptr
-          ? rendezvous_point_at_store(options.store, variables, runtime.config.job_key.view())
-          : rendezvous_point_from_url(runtime.config.rendezvous, variables, runtime.config.port,
-                                      runtime.config.job_key.view()));
+  runtime.rendezvous = value_or_throw(point_for(options, runtime.config, variables));
   complete(variables, options.device, &runtime);
   Communicator world = join_job(std::move(runtime));
   job.set(CommunicatorAccess::state(world)->shared_runtime());

@@ -161,7 +161,8 @@ Status read_other_launcher(LauncherVariables* v) {
   int size = -1;
   UNISONO_TRY(read_integer(launcher->size, 1, kWorldSizeMax, &size));
   // One process alone is no job: a shell under srun may start one of its own.
-  if (size == 1) return Status();
+  v->is_alone = size == 1;
+  if (v->is_alone) return Status();
   v->launcher = launcher->name;
   v->rank_name = launcher->rank;
   v->world_size_name = launcher->size;

@@ -23,6 +23,8 @@ struct LauncherVariables {
   int restarts = 0;
   /// Where it is none of the first two: the launcher's name, for people.
   std::string launcher;
+  /// Such a launcher has started this process alone: a world of one, wherever others meet.
+  bool is_alone = false;
   /// Where `rank` and `world_size` were read from, or should have been.
   std::string rank_name = "RANK", world_size_name = "WORLD_SIZE";
 

@@ -39,6 +39,17 @@ int meet_alone() {
   }
 }
 
+int meet_at_a_store() {
+  try {
+    MapStore store;
+    const Communicator comm = init({.store = &store});
+    std::printf("rank %d of %d\\n", comm.rank(), comm.size());
+    return 0;
+  } catch (const Error& error) {
+    return report(error);
+  }
+}
+
 int join_alone() {
   try {
     MapStore store;
@@ -83,6 +94,7 @@ int meet_on_threads() {
 
 const RoleEntry threads_entry("meet_on_threads", &meet_on_threads);
 const RoleEntry unknown_entry("meet_by_an_unknown_transport", &meet_by_an_unknown_transport);
+const RoleEntry store_entry("meet_at_a_store", &meet_at_a_store);
 const RoleEntry join_entry("join_alone", &join_alone);
 const RoleEntry alone_entry("meet_alone", &meet_alone);
 
@@ -97,6 +109,37 @@ TEST(RendezvousAlone, IsWhatWasAskedForUnderALauncherToo) {
     EXPECT_EQ(child.wait(), 0) << child.output();
     EXPECT_THAT(child.output(), HasSubstr("rank 0 of 1"));
   }
+}
+
+// Each rank would work alone.
+TEST(RendezvousAlone, IsNotWhatAPlaceIsGivenForWithoutRankOrSize) {
+  const std::string key = "UNISONO_JOB_KEY=" + std::string(64, 'a');
+  const std::vector<std::vector<std::string>> places{
+      {"UNISONO_RENDEZVOUS=tcp://127.0.0.1:29500", key},
+      {"UNISONO_RENDEZVOUS=file:///nonexistent/meet"},
+      {}};
+  const std::vector<std::pair<std::vector<std::string>, std::string>> told{
+      {{}, "RANK and WORLD_SIZE are not set"},
+      {{"RANK=0"}, "and WORLD_SIZE is not set"},
+      {{"WORLD_SIZE=1"}, "and RANK is not set"}};
+  for (const auto& place : places) {
+    for (const auto& [variables, complaint] : told) {
+      std::vector<std::string> environment = place;
+      environment.insert(environment.end(), variables.begin(), variables.end());
+      ChildProcess child(place.empty() ? "meet_at_a_store" : "meet_alone", environment);
+      EXPECT_EQ(child.wait(), kFailed) << child.output();
+      EXPECT_THAT(child.output(), HasSubstr(complaint));
+      EXPECT_THAT(child.output(), HasSubstr("init: invalid argument: the ranks meet at"));
+    }
+  }
+}
+
+TEST(RendezvousAlone, IsWhatALauncherOfOneProcessMeansWhateverThePlace) {
+  ChildProcess child("meet_alone", {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1",
+                                    "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_SIZE=1",
+                                    "UNISONO_RENDEZVOUS=file:///nonexistent/meet"});
+  EXPECT_EQ(child.wait(), 0) << child.output();
+  EXPECT_THAT(child.output(), HasSubstr("rank 0 of 1"));
 }
 
 // Otherwise every rank of the host would take the first device.
