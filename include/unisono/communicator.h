@@ -262,9 +262,10 @@ UNISONO_API Communicator join(const UniqueId& id, Rank rank, int size,
 
 /// The other side of Communicator::grow(): waits in `store` under `name` until a group lets this
 /// rank in, and returns the grown communicator once all its members use it. Where that fails on the
-/// way, it waits again. `key` is its wish for a place: GrowOptions::key. Of the options those of
-/// join() may be set, as the members have them; `timeout` bounds the wait as well. Thread rule: as
-/// join(). Throws Error: kTimeout where nobody let it in, else as join().
+/// way, it waits again, unless this rank lacks what it takes, such as its device. `key` is its wish
+/// for a place: GrowOptions::key. Of the options those of join() may be set, as the members have
+/// them; `timeout` bounds the wait as well. Thread rule: as join(). Throws Error: kTimeout where
+/// nobody let it in, else as join().
 UNISONO_API Communicator rejoin(Store& store, std::string_view name, int key = 0,
                                 const InitOptions& options = {});
 

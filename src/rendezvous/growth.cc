@@ -266,17 +266,27 @@ Status still_wanted(Newcomer& newcomer) {
   return is_invited ? Status() : Status(ErrorCode::kRendezvous, "the group has given it up");
 }
 
+// What this rank lacks itself it would lack in every group. Of another one that cannot take part
+// the arbiter names the rank.
+bool cannot_take_part(const Status& why) {
+  const ErrorCode code = why.code();
+  return why.rank() < 0 && (code == ErrorCode::kInvalidArgument || code == ErrorCode::kUnsupported);
+}
+
 Status enter_as(Newcomer& newcomer, TimePoint deadline, const Accept& accept) {
   // Who is invited at the last moment may still join.
   const TimePoint meet_by = later(deadline, kMeetTime);
+  std::string told;
   for (;;) {
     UNISONO_ASSIGN(const Invitation place, newcomer.await_invitation(deadline));
     const Status entered = accept(
         place, std::min(meet_by, later(Clock::now(), place.timeout)),
         [&] { return still_wanted(newcomer); }, first_call_time(place.timeout));
-    if (entered || Clock::now() >= deadline) return entered;
-    log::info("a group that let this newcomer in did not come about (" + entered.message() +
-              "): it waits for the next");
+    if (entered || cannot_take_part(entered) || Clock::now() >= deadline) return entered;
+    if (std::exchange(told, entered.message()) != entered.message()) {
+      log::warning("a group that let this newcomer in did not come about (" + told +
+                   "): it waits for the next");
+    }
     UNISONO_ASSIGN(const bool is_asked_again, newcomer.is_asked_again());
     if (!is_asked_again) UNISONO_TRY(newcomer.renew());
   }

@@ -104,7 +104,7 @@ using Accept = std::function<Status(const Invitation& place, TimePoint deadline,
 /// and there again while that has not passed where a group that has let it in does not come about.
 /// Who is invited in time has its invitation's timeout to meet the others, half a minute after the
 /// deadline at most. Errors as Newcomer::await_invitation(), or of the try in which the deadline
-/// has passed.
+/// has passed, or for which this rank lacks something: kInvalidArgument or kUnsupported of no rank.
 Status enter_group(Store& store, std::string_view name, int key, std::string_view process,
                    TimePoint deadline, const Accept& accept);
 

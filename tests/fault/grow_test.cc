@@ -500,6 +500,26 @@ TEST(Rejoin, SaysThatNobodyLetItIn) {
   EXPECT_EQ(store.get("unisono/grow/group/place/0", milliseconds(1)), "-");
 }
 
+// It would for ever be let in, and fail every grow().
+TEST(Rejoin, LeavesTheListWhereThisRankCannotTakePart) {
+  MapStore store;
+  Outcome refused;
+  std::thread newcomer([&] {
+    refused =
+        outcome_of([&] { rejoin(store, kGroup, 0, {.timeout = kCallTimeout, .device = 1000}); });
+  });
+  run_ranks(2, "auto", [&](Communicator& comm) {
+    const Outcome outcome = outcome_of([&] { comm.grow(store, kGroup, {.wait = kCallTimeout}); });
+    require(outcome.written && outcome.code == ErrorCode::kRendezvous, outcome.message);
+    require(std::string(outcome.message).find("cannot take part") != std::string::npos,
+            outcome.message);
+  });
+  newcomer.join();
+  EXPECT_THAT(refused.code, testing::AnyOf(ErrorCode::kInvalidArgument, ErrorCode::kUnsupported))
+      << refused.message;
+  EXPECT_EQ(store.get("unisono/grow/group/place/1", milliseconds(1)), "") << "it waits again";
+}
+
 TEST(Rejoin, RefusesWhatOnlyInitTakes) {
   MapStore store;
   EXPECT_EQ(outcome_of([&] { rejoin(store, kGroup, 0, {.rank = 1}); }).code,
