@@ -21,6 +21,7 @@
 #include <type_traits>
 
 #include "base/assert.h"
+#include "base/hex_text.h"
 #include "base/keyed_mac.h"
 #include "base/random_bytes.h"
 
@@ -176,13 +177,9 @@ Result<JobKey> JobKey::from_text(std::string_view text) {
 }
 
 SecretText JobKey::to_hex() const {
-  static constexpr char kDigits[] = "0123456789abcdef";
   SecretText text;
   text.resize(2 * bytes_.size());
-  for (std::size_t i = 0; i < bytes_.size(); ++i) {
-    text.data()[2 * i] = kDigits[bytes_[i] >> 4];
-    text.data()[2 * i + 1] = kDigits[bytes_[i] & 15];
-  }
+  write_hex(std::as_bytes(std::span(bytes_)), text.data());
   return text;
 }
 

@@ -1,7 +1,8 @@
 #include "comm/shared_settings.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
-#include <cstdint>
 
 #include "base/fnv.h"
 
@@ -10,12 +11,6 @@ namespace {
 
 // Of the 16 KiB that a rank may tell (rendezvous' kSettingsBytesMax).
 constexpr std::size_t kRowsBytesMax = std::size_t{12} << 10;
-
-std::string hexadecimal(std::uint64_t number) {
-  std::string text;
-  for (int shift = 60; shift >= 0; shift -= 4) text += "0123456789abcdef"[number >> shift & 15];
-  return text;
-}
 
 std::string line_of_row(std::size_t number, const std::string& value) {
   return "UNISONO_TUNING row " + std::to_string(number) + "=" + value + "\n";
@@ -37,7 +32,7 @@ std::string tuning_text(const algorithms::SelectionTable& selection) {
     }
   }
   return shown + line_of_row(rows + 1, "none") +
-         "UNISONO_TUNING rows that are not shown=" + hexadecimal(fnv1a_64(others)) + "\n";
+         fmt::format("UNISONO_TUNING rows that are not shown={:016x}\n", fnv1a_64(others));
 }
 
 }  // namespace

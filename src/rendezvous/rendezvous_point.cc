@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <span>
 
+#include "base/hex_text.h"
 #include "base/network.h"
 #include "base/number_text.h"
 #include "rendezvous/unique_id.h"
@@ -98,9 +100,7 @@ Result<std::string> abstract_name(const LauncherVariables& launcher) {
     return Status(ErrorCode::kSystem, "OpenSSL offers no SHA-256");
   }
   constexpr std::size_t kDigestBytesUsed = 8;
-  std::string name = "unisono-";
-  for (std::size_t i = 0; i < kDigestBytesUsed; ++i) name += fmt::format("{:02x}", digest[i]);
-  return name;
+  return "unisono-" + hex_of(std::as_bytes(std::span(digest, kDigestBytesUsed)));
 }
 
 // Launchers other than torchrun and 'unisono run' say who the ranks are, and not all where they

@@ -7,7 +7,9 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <span>
 
+#include "base/hex_text.h"
 #include "base/little_endian.h"
 #include "base/log.h"
 #include "base/network.h"
@@ -43,12 +45,6 @@ std::string bytes_of_hex(std::string_view digits) {
     bytes += static_cast<char>(std::stoi(std::string(digits.substr(i, 2)), nullptr, 16));
   }
   return bytes;
-}
-
-std::string hex_of(std::string_view bytes) {
-  std::string digits;
-  for (const char byte : bytes) digits += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return digits;
 }
 
 // Family and address; empty for text that is no numeric address.
@@ -168,9 +164,9 @@ Result<Contact> contact_of(const UniqueId& id) {
     return part;
   };
   Contact contact;
-  SecretText key(hex_of(take(kKeyBytes)));
+  SecretText key(hex_of(std::as_bytes(std::span(take(kKeyBytes)))));
   UNISONO_ASSIGN(contact.key, JobKey::from_text(key.view()));
-  contact.job_id = hex_of(take(kJobBytes));
+  contact.job_id = hex_of(std::as_bytes(std::span(take(kJobBytes))));
   contact.unix_name = name_of_job(contact.job_id);
   const auto port = static_cast<std::uint16_t>(read_little_endian(take(kPortBytes)));
   const auto count = static_cast<std::size_t>(read_little_endian(take(1)));
