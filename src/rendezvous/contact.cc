@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
+#include "base/errno_text.h"
 #include "base/number_text.h"
 #include "base/same_user.h"
 #include "base/unique_fd.h"
@@ -73,7 +73,7 @@ Status write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = ::write(fd, text.data(), text.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return bad(std::strerror(errno));
+    if (count < 0) return bad(errno_text(errno));
     text.remove_prefix(static_cast<std::size_t>(count));
   }
   return {};
@@ -133,20 +133,20 @@ Status write_contact_file(const std::string& path, const Contact& contact) {
   };
   UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
                      S_IRUSR | S_IWUSR));
-  if (!fd) return failed(std::strerror(errno));
+  if (!fd) return failed(errno_text(errno));
   if (const Status written = write_all(fd.get(), to_text(contact).view()); !written) {
     return failed(written.message());
   }
   // Network file systems report a full disk as late as here.
-  if (::close(fd.release()) != 0) return failed(std::strerror(errno));
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) return failed(std::strerror(errno));
+  if (::close(fd.release()) != 0) return failed(errno_text(errno));
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) return failed(errno_text(errno));
   return {};
 }
 
 Result<Contact> read_contact_file(const std::string& path) {
   // O_NONBLOCK: a FIFO under that name must not block.
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!fd) return bad(fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
+  if (!fd) return bad(fmt::format("cannot read '{}': {}", path, errno_text(errno)));
   struct stat about {};
   if (::fstat(fd.get(), &about) != 0 || !S_ISREG(about.st_mode)) {
     return bad(fmt::format("'{}' is no regular file", path));
@@ -164,7 +164,7 @@ Result<Contact> read_contact_file(const std::string& path) {
   while (bytes < text.size()) {
     const ssize_t count = ::read(fd.get(), text.data() + bytes, text.size() - bytes);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return bad(fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
+    if (count < 0) return bad(fmt::format("cannot read '{}': {}", path, errno_text(errno)));
     if (count == 0) break;
     bytes += static_cast<std::size_t>(count);
   }

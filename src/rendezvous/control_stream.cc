@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
+#include "base/errno_text.h"
 #include "base/little_endian.h"
 
 namespace unisono::rendezvous {
@@ -46,7 +46,7 @@ Status ControlStream::flush() {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
       // What this host says of its own, as that it has timed out, the next call would not tell.
       is_unanswered_ = is_unanswered_ || (errno != EPIPE && errno != ECONNRESET);
-      return {ErrorCode::kSystem, fmt::format("send: {}", std::strerror(errno))};
+      return {ErrorCode::kSystem, fmt::format("send: {}", errno_text(errno))};
     }
     sent_ += static_cast<std::size_t>(count);
     backlog_bytes_ -= static_cast<std::size_t>(count);
