@@ -57,14 +57,9 @@ bool StandbyDial::open(std::size_t place) {
   return true;
 }
 
-bool StandbyDial::is_connected() {
-  pollfd entry{stream_->fd(), POLLOUT, 0};
-  return ::poll(&entry, 1, 0) == 1;
-}
-
 DialOutcome StandbyDial::converse() {
   if (!connected_) {
-    if (!is_connected()) return DialOutcome::kPending;
+    if (!wait_ready(stream_->fd(), true, TimePoint::min())) return DialOutcome::kPending;
     int error = 0;
     socklen_t bytes = sizeof error;
     if (::getsockopt(stream_->fd(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0 || error != 0) {

@@ -48,7 +48,6 @@ class StandbyDial final : private StandbyLine {
   void close() override { stream_.reset(); }
 
   std::vector<Place> places_of(const Member& standby);
-  bool is_connected();
   /// Nothing where the handshake goes on; false where it has failed.
   std::optional<bool> prove();
   DialOutcome hear();
