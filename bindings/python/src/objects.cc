@@ -123,12 +123,13 @@ nb::object gather(Member& member, nb::handle parts, Rank root, std::size_t stagi
                   std::uint64_t size_limit, nb::handle timeout) {
   const Lent lent(parts);
   const ObjectOptions options = object_options(staging_bytes, size_limit, timeout);
+  const bool is_root = member.value().rank() == root;  // a body that ends meanwhile takes it away
   Inbox inbox(member.value().size());
   {
     const Inside inside(member);
     stream_gather_objects(member.value(), lent.source(), root, inbox.sink(), options);
   }
-  return member.value().rank() == root ? nb::object(inbox.take_all()) : nb::none();
+  return is_root ? nb::object(inbox.take_all()) : nb::none();
 }
 
 nb::list all_gather(Member& member, nb::handle parts, std::size_t staging_bytes,
@@ -147,12 +148,13 @@ nb::object broadcast(Member& member, nb::handle parts, Rank root, std::size_t st
                      std::uint64_t size_limit, nb::handle timeout) {
   const Lent lent(parts);
   const ObjectOptions options = object_options(staging_bytes, size_limit, timeout);
+  const bool is_root = member.value().rank() == root;  // as in gather()
   Inbox inbox(member.value().size());
   {
     const Inside inside(member);
     stream_broadcast_object(member.value(), lent.source(), root, inbox.sink(), options);
   }
-  return member.value().rank() == root ? nb::none() : nb::object(inbox.take(root));
+  return is_root ? nb::none() : nb::object(inbox.take(root));
 }
 
 nb::list scatter(Member& member, const nb::list& objects, Rank root, std::size_t staging_bytes,

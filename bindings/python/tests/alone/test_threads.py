@@ -60,6 +60,45 @@ def test_spawn_waits_for_threads_that_are_in_calls_as_a_body_returns():
     assert len(ends) == 20
 
 
+def wait_until(condition):
+    while not condition():
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize(
+    "call, result", [("gather_objects", ["of 0", "of 1"]), ("broadcast_object", "of 0")]
+)
+def test_objects_of_a_root_whose_body_returns_during_the_call(call, result):
+    got, roots, threads = [], [], []
+
+    def use(comm):
+        try:
+            got.append(getattr(comm, call)("of 0", root=0))
+        except unisono.Error as error:
+            got.append(error)
+
+    def body(comm):
+        if comm.rank == 0:
+            roots.append(comm)
+            threads.append(threading.Thread(target=use, args=[comm]))
+            threads[-1].start()
+            time.sleep(0.05)
+            return
+        wait_until(lambda: roots and not roots[-1])  # the loan ends
+        try:
+            getattr(comm, call)("of 1", root=0)
+        except unisono.RankLeft:
+            pass
+
+    for _ in range(20):
+        roots.clear()
+        unisono.spawn(2, body, timeout=20)
+        threads[-1].join(20)
+        if not isinstance(got[-1], unisono.NotMember):  # the call began before the body returned
+            break
+    assert got[-1] == result
+
+
 def test_spawn_raises_what_a_body_raises():
     def body(comm):
         if comm.rank == 1:
