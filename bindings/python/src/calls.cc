@@ -47,6 +47,7 @@ std::string described(const Array& array) {
 
 BorrowedCall::BorrowedCall(Member& member, const Given& given)
     : operation_(name_of(given.collective).data()) {
+  const Kept kept(member);  // arrays and counts run Python, and a body may end meanwhile
   const Communicator& communicator = member.value();
   call_.collective = given.collective;
   call_.root = given.root;

@@ -99,6 +99,43 @@ def test_objects_of_a_root_whose_body_returns_during_the_call(call, result):
     assert got[-1] == result
 
 
+def test_spawn_waits_for_a_thread_that_prepares_a_call():
+    ends, threads = [], []
+    lent = threading.Event()
+
+    class SlowArray:
+        """It is lent once the body has returned."""
+
+        def __init__(self, comm):
+            self.comm = comm
+            self.array = np.zeros(2)
+
+        def __dlpack_device__(self):
+            lent.set()
+            wait_until(lambda: not self.comm)
+            time.sleep(0.2)  # in which a spawn() that does not wait returns
+            ends.append("the array is lent")
+            return self.array.__dlpack_device__()
+
+        def __dlpack__(self, **how):
+            return self.array.__dlpack__(**how)
+
+    def use(comm):
+        with pytest.raises(unisono.NotMember):
+            comm.all_gather_async(np.ones(1), SlowArray(comm))
+
+    def body(comm):
+        if comm.rank == 0:
+            threads.append(threading.Thread(target=use, args=[comm]))
+            threads[0].start()
+            lent.wait()
+
+    unisono.spawn(2, body, timeout=20)
+    ends.append("spawn has returned")
+    threads[0].join(20)
+    assert ends == ["the array is lent", "spawn has returned"]
+
+
 def test_spawn_raises_what_a_body_raises():
     def body(comm):
         if comm.rank == 1:
