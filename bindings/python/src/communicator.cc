@@ -152,6 +152,23 @@ void run_addends_of(Member& member, const nb::list& list) {
   if (error) std::rethrow_exception(error);
 }
 
+// Makes the call without addends, so that the other ranks hear that this one cannot lend its own.
+void refuse_addends(Member& member, nb::handle timeout) {
+  CallOptions options;
+  try {
+    options.timeout = milliseconds_of(timeout, "all_reduce_addends");
+  } catch (const std::exception&) {  // it may be what is wrong: the default
+  }
+  const void* const addend = nullptr;
+  const std::size_t length = detail::kOtherType;
+  try {
+    const Inside inside(member);
+    detail::all_reduce_addends(member.value(), {&addend, 1}, {&length, 1}, nullptr, 0,
+                               DataType::kUint8, ops::sum, options);
+  } catch (const Error&) {  // the caller raises why
+  }
+}
+
 // One list of arguments for all that take a call.
 template <auto kThen>
 auto with_call(Member& member, int collective, nb::handle in, nb::handle out, nb::handle op,
@@ -297,6 +314,7 @@ void define_communicators(nb::module_& module) {
   define_call<prepare>(members, "prepare");
   members.def("send_receive", &send_receive)
       .def("all_reduce_addends", &run_addends_of)
+      .def("refuse_addends", &refuse_addends, "timeout"_a.none())
       .def("split", &split)
       .def("duplicate", &duplicate)
       .def("subset", &subset)

@@ -78,8 +78,12 @@ class Collectives(Calls):
         if self._is_grouped:
             raise RuntimeError("all_reduce_addends() is made of several calls: not in a group")
         prepare = self._member.prepare
-        calls = [prepare(_ALL_REDUCE, out, None, op, **options)]
-        calls += [prepare(_ALL_REDUCE, addend, out, op, **options) for addend in addends]
+        try:
+            calls = [prepare(_ALL_REDUCE, out, None, op, **options)]
+            calls += [prepare(_ALL_REDUCE, addend, out, op, **options) for addend in addends]
+        except Exception:
+            self._member.refuse_addends(options.get("timeout"))  # the other ranks wait for them
+            raise
         self._member.all_reduce_addends(calls)
         return out
 

@@ -258,6 +258,34 @@ def test_addends_however_they_are_dealt_out(comm):
         assert raised.value.rank == comm.size - 1
 
 
+def test_addends_that_one_rank_cannot_lend(comm):
+    last = comm.size - 1
+    ones, out = np.ones(500, np.float32), np.empty(500, np.float32)
+    read_only = np.empty(500, np.float32)
+    read_only.flags.writeable = False
+
+    def failing():
+        yield ones
+        raise KeyError("mine")
+
+    for addends, target, options, raises in [
+        ([np.ones(500)], out, {}, unisono.InvalidArgument),  # of another type
+        ([ones, np.ones(1000, np.float32)[::2]], out, {}, unisono.InvalidArgument),
+        (["no array"], out, {}, unisono.InvalidArgument),
+        ([ones], read_only, {}, unisono.InvalidArgument),
+        ([ones], out, {"timeout": 0}, unisono.InvalidArgument),
+        (failing(), out, {}, KeyError),
+    ]:
+        if comm.rank == last:
+            with pytest.raises(raises):
+                comm.all_reduce_addends(addends, target, **options)
+        else:
+            with pytest.raises(unisono.InvalidArgument) as raised:
+                comm.all_reduce_addends([ones], out, timeout=5)
+            assert raised.value.rank == last
+    assert comm.all_reduce_addends([ones], out)[0] == comm.size
+
+
 def test_algorithms_by_name(comm):
     data = np.ones(1000)
     assert comm.all_reduce(data, algorithm="ring", timeout=10)[0] == comm.size
