@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 import unittest
 
 import torch
@@ -112,6 +113,44 @@ class Ops(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "closed"):
                 ops.all_reduce_(torch.ones(3), group=group)
         self.assertIs(ops.default_group(), GROUP)
+
+    def descriptors_after(self, turns, use):
+        """The most that were open after the turns of a group that `use` closes."""
+        most = 0
+        for _ in range(turns):
+            use(ops.group(GLOO))
+            most = max(most, len(os.listdir("/proc/self/fd")))
+        return most
+
+    def test_groups_that_are_closed_give_everything_back(self):
+        def use(group):
+            ops.barrier(group)
+            group.close()
+
+        before = self.descriptors_after(3, use)
+        self.assertLess(self.descriptors_after(30, use), before + 30)
+
+    def test_groups_that_are_closed_during_a_call_give_everything_back_after_it(self):
+        said = []
+
+        def receive(group):
+            try:
+                ops.receive_(torch.empty(1), ops.ANY_RANK, group=group)
+            except RuntimeError as error:
+                said.append(str(error))
+
+        def use(group):
+            thread = threading.Thread(target=receive, args=[group])
+            thread.start()
+            time.sleep(0.01)  # in which the call begins; before it does, it says the same
+            group.close()
+            thread.join()
+
+        before = self.descriptors_after(3, use)
+        self.assertLess(self.descriptors_after(30, use), before + 30)
+        self.assertEqual(len(said), 33)
+        for text in said:
+            self.assertRegex(text, "closed|left")
 
     def test_what_is_wrong_with_a_tensor_is_said_at_once(self):
         matrix = torch.ones(4, 4)

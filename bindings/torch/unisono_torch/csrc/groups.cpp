@@ -11,20 +11,29 @@
 namespace unisono_torch {
 namespace {
 
+constexpr int64_t kClosed = -1;
+
+}  // namespace
+
+// A handle is never used twice; it stands in slot handle % kSlots. Whoever uses the communicator
+// counts itself first and then looks whether the group is open. So a closed one has no new users,
+// and its communicator ends with the last of them.
+struct GroupSlot {
+  std::atomic<int64_t> handle{kClosed};
+  std::atomic<int64_t> users{0};
+  CommPointer comm;  // changes under slots_mutex(); null: the slot may be given away
+  int size = 0;
+};
+
+namespace {
+
 namespace py = pybind11;
 
 constexpr int64_t kSlots = 4096;
-constexpr int64_t kFree = -1;
-
-// A handle is never used twice; it stands in slot handle % kSlots.
-struct Slot {
-  std::atomic<int64_t> handle{kFree};
-  Group group{};
-};
 
 // They outlive static objects, since calls may run while the process ends.
-std::array<Slot, kSlots>& slots() {
-  static auto& slots = *new std::array<Slot, kSlots>;
+std::array<GroupSlot, kSlots>& slots() {
+  static auto& slots = *new std::array<GroupSlot, kSlots>;
   return slots;
 }
 
@@ -36,28 +45,37 @@ std::mutex& slots_mutex() {
 
 std::atomic<int64_t> next_handle{0};
 
-Slot& slot_at(int64_t handle) { return slots()[static_cast<size_t>(handle % kSlots)]; }
+GroupSlot& slot_at(int64_t handle) { return slots()[static_cast<size_t>(handle % kSlots)]; }
 
-Slot& slot_of(int64_t handle, const char* operation) {
+GroupSlot& slot_of(int64_t handle, const char* operation) {
   TORCH_CHECK_VALUE(handle >= 0 && handle < next_handle.load(), "unisono: ", operation, ": ",
                     handle, " is no group's handle");
   return slot_at(handle);
 }
 
-// A closed communicator stays until its slot is needed: another thread may be in a call on it.
 int64_t keep(CommPointer comm) {
-  CommPointer closed;  // ends outside of the lock
   const std::lock_guard lock(slots_mutex());
   for (int64_t tried = 0; tried < kSlots; ++tried) {
     const int64_t handle = next_handle++;
-    Slot& slot = slot_at(handle);
-    if (slot.handle.load() != kFree) continue;
-    const int size = unisono_comm_size(comm.get());
-    closed = std::exchange(slot.group, {std::move(comm), size}).comm;
-    slot.handle.store(handle, std::memory_order_release);
+    GroupSlot& slot = slot_at(handle);
+    if (slot.comm != nullptr) continue;
+    slot.size = unisono_comm_size(comm.get());
+    slot.comm = std::move(comm);
+    slot.handle.store(handle);
     return handle;
   }
   TORCH_CHECK(false, "unisono: ", kSlots, " groups are open; close some");
+}
+
+// Of a closed group whose last user may have left.
+void end_unused(GroupSlot& slot) {
+  CommPointer comm;  // ends outside of the lock
+  const std::lock_guard lock(slots_mutex());
+  if (slot.handle.load() == kClosed && slot.users.load() == 0) comm = std::move(slot.comm);
+}
+
+void leave(GroupSlot& slot) {
+  if (--slot.users == 0 && slot.handle.load() == kClosed) end_unused(slot);
 }
 
 int64_t init(double timeout_s) {
@@ -82,47 +100,57 @@ int64_t join_by_bytes(const std::string& bytes, int rank, int size, double timeo
   return keep(join_by_id(id, rank, size, milliseconds_of(timeout_s), "join_by_id"));
 }
 
-// The communicator of a slot that is free from here on; null where it was closed before.
-CommPointer taken_back(int64_t handle) {
-  Slot& slot = slot_of(handle, "close");
+// False where it was closed before; else the caller is a user of it.
+bool mark_closed(GroupSlot& slot, int64_t handle) {
   const std::lock_guard lock(slots_mutex());
-  if (slot.handle.load() != handle) return nullptr;
-  slot.handle.store(kFree);
-  return slot.group.comm;
+  if (slot.handle.load() != handle) return false;
+  ++slot.users;
+  slot.handle.store(kClosed);
+  return true;
 }
 
 void close(int64_t handle) {
-  const CommPointer comm = taken_back(handle);
-  if (comm != nullptr) unisono_comm_close(comm.get());
+  GroupSlot& slot = slot_of(handle, "close");
+  if (!mark_closed(slot, handle)) return;
+  unisono_comm_close(slot.comm.get());  // ends the calls of the other users
+  leave(slot);
 }
 
 void close_all() {
-  for (Slot& slot : slots()) {
-    if (const int64_t handle = slot.handle.load(); handle != kFree) close(handle);
+  for (GroupSlot& slot : slots()) {
+    if (const int64_t handle = slot.handle.load(); handle != kClosed) close(handle);
   }
 }
 
-const Group& open_group(int64_t handle, const char* operation) {
-  const Slot& slot = slot_of(handle, operation);
-  TORCH_CHECK(slot.handle.load(std::memory_order_acquire) == handle, "unisono: ", operation,
-              ": the group was closed");
-  return slot.group;
+std::string describe(int64_t handle) {
+  const UsedGroup group(handle, "describe");
+  std::string text(unisono_comm_describe(group.comm(), nullptr, 0) + 1, '\0');
+  text.resize(unisono_comm_describe(group.comm(), text.data(), text.size()));
+  return text;
 }
 
-std::string describe(int64_t handle) {
-  unisono_comm* const comm = open_group(handle, "describe").comm.get();
-  std::string text(unisono_comm_describe(comm, nullptr, 0) + 1, '\0');
-  text.resize(unisono_comm_describe(comm, text.data(), text.size()));
-  return text;
+int64_t handle_in(const at::Tensor& handle, const char* operation) {
+  TORCH_CHECK_TYPE(handle.numel() == 1 && handle.scalar_type() == at::kLong, "unisono: ", operation,
+                   ": the group is not one of unisono_torch.ops");
+  return *handle.const_data_ptr<int64_t>();
 }
 
 }  // namespace
 
-const Group& group_of(const at::Tensor& handle, const char* operation) {
-  TORCH_CHECK_TYPE(handle.numel() == 1 && handle.scalar_type() == at::kLong, "unisono: ", operation,
-                   ": the group is not one of unisono_torch.ops");
-  return open_group(*handle.const_data_ptr<int64_t>(), operation);
+UsedGroup::UsedGroup(int64_t handle, const char* operation) : slot_(slot_of(handle, operation)) {
+  ++slot_.users;
+  if (slot_.handle.load() == handle) return;
+  leave(slot_);
+  TORCH_CHECK(false, "unisono: ", operation, ": the group was closed");
 }
+
+UsedGroup::UsedGroup(const at::Tensor& handle, const char* operation)
+    : UsedGroup(handle_in(handle, operation), operation) {}
+
+UsedGroup::~UsedGroup() { leave(slot_); }
+
+unisono_comm* UsedGroup::comm() const { return slot_.comm.get(); }
+int UsedGroup::size() const { return slot_.size; }
 
 void add_groups(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
@@ -135,10 +163,9 @@ void add_groups(py::module_& module) {
       Released());
   module.def("group_make_id", [] { return py::bytes(make_id()); });
   module.def("group_join_by_id", &join_by_bytes, Released());
-  module.def("group_rank", [](int64_t handle) {
-    return unisono_comm_rank(open_group(handle, "rank").comm.get());
-  });
-  module.def("group_size", [](int64_t handle) { return open_group(handle, "size").size; });
+  module.def("group_rank",
+             [](int64_t handle) { return unisono_comm_rank(UsedGroup(handle, "rank").comm()); });
+  module.def("group_size", [](int64_t handle) { return UsedGroup(handle, "size").size(); });
   module.def("group_describe", &describe);
   module.def("group_close", &close, Released());
   module.def("group_close_all", &close_all, Released());

@@ -9,14 +9,26 @@
 
 namespace unisono_torch {
 
-struct Group {
-  CommPointer comm;
-  int size;
-};
+struct GroupSlot;
 
-/// The group whose handle stands in the only element of `handle`. No lock, and no allocation.
-/// Throws where there is none, or it was closed.
-const Group& group_of(const at::Tensor& handle, const char* operation);
+/// A group that a call uses: its communicator stays until the call is over, whoever closes the
+/// group meanwhile. No lock while it is open, and no allocation.
+class UsedGroup {
+ public:
+  /// Throws where there is no such group, or it was closed.
+  UsedGroup(int64_t handle, const char* operation);
+  /// The one whose handle stands in the only element of `handle`.
+  UsedGroup(const at::Tensor& handle, const char* operation);
+  ~UsedGroup();
+  UsedGroup(const UsedGroup&) = delete;
+  UsedGroup& operator=(const UsedGroup&) = delete;
+
+  unisono_comm* comm() const;
+  int size() const;
+
+ private:
+  GroupSlot& slot_;
+};
 
 /// What makes, asks and closes groups, for Python.
 void add_groups(pybind11::module_& module);

@@ -70,10 +70,10 @@ void finish(unisono_code code, const char* operation) {
 
 void all_reduce(const Tensor& tensor, const Tensor& group, int64_t op) {
   constexpr const char* kName = "all_reduce_";
-  const Group& on = group_of(group, kName);
+  const UsedGroup on(group, kName);
   check_tensor(tensor, kName);
   void* const data = tensor.data_ptr();
-  finish(unisono_all_reduce(on.comm.get(), data, data, count_of(tensor), type_of(tensor, kName),
+  finish(unisono_all_reduce(on.comm(), data, data, count_of(tensor), type_of(tensor, kName),
                             operator_of(op, kName), nullptr),
          kName);
 }
@@ -81,20 +81,20 @@ void all_reduce(const Tensor& tensor, const Tensor& group, int64_t op) {
 void reduce_scatter_tensor(const Tensor& output, const Tensor& input, const Tensor& group,
                            int64_t op) {
   constexpr const char* kName = "reduce_scatter_tensor";
-  const Group& on = group_of(group, kName);
-  check_blocks(input, output, on.size, kName);
-  finish(unisono_reduce_scatter(on.comm.get(), input.const_data_ptr(), output.data_ptr(),
-                                count_of(output), type_of(input, kName), operator_of(op, kName),
-                                nullptr),
-         kName);
+  const UsedGroup on(group, kName);
+  check_blocks(input, output, on.size(), kName);
+  finish(
+      unisono_reduce_scatter(on.comm(), input.const_data_ptr(), output.data_ptr(), count_of(output),
+                             type_of(input, kName), operator_of(op, kName), nullptr),
+      kName);
 }
 
 void all_gather_into_tensor(const Tensor& output, const Tensor& input, const Tensor& group) {
   constexpr const char* kName = "all_gather_into_tensor";
-  const Group& on = group_of(group, kName);
-  check_blocks(output, input, on.size, kName);
+  const UsedGroup on(group, kName);
+  check_blocks(output, input, on.size(), kName);
   const Unit unit = unit_of(input);
-  finish(unisono_all_gather(on.comm.get(), input.const_data_ptr(), output.data_ptr(), unit.count,
+  finish(unisono_all_gather(on.comm(), input.const_data_ptr(), output.data_ptr(), unit.count,
                             unit.type, nullptr),
          kName);
 }
@@ -102,47 +102,47 @@ void all_gather_into_tensor(const Tensor& output, const Tensor& input, const Ten
 void gather_into_tensor(const std::optional<Tensor>& output, const Tensor& input,
                         const Tensor& group, int64_t root) {
   constexpr const char* kName = "gather_into_tensor";
-  const Group& on = group_of(group, kName);
+  const UsedGroup on(group, kName);
   check_tensor(input, kName);
   void* out = nullptr;
-  if (unisono_comm_rank(on.comm.get()) == root) {
+  if (unisono_comm_rank(on.comm()) == root) {
     TORCH_CHECK_VALUE(output.has_value(), "unisono: ", kName, ": the root needs an output");
-    check_blocks(*output, input, on.size, kName);
+    check_blocks(*output, input, on.size(), kName);
     out = output->data_ptr();
   }
   const Unit unit = unit_of(input);
-  finish(unisono_gather(on.comm.get(), input.const_data_ptr(), out, unit.count, unit.type,
+  finish(unisono_gather(on.comm(), input.const_data_ptr(), out, unit.count, unit.type,
                         rank_of(root, "root", kName), nullptr),
          kName);
 }
 
 void broadcast(const Tensor& tensor, const Tensor& group, int64_t root) {
   constexpr const char* kName = "broadcast_";
-  const Group& on = group_of(group, kName);
+  const UsedGroup on(group, kName);
   check_tensor(tensor, kName);
   const Unit unit = unit_of(tensor);
-  finish(unisono_broadcast(on.comm.get(), tensor.data_ptr(), unit.count, unit.type,
+  finish(unisono_broadcast(on.comm(), tensor.data_ptr(), unit.count, unit.type,
                            rank_of(root, "root", kName), nullptr),
          kName);
 }
 
 void send(const Tensor& tensor, const Tensor& group, int64_t peer, int64_t tag) {
   constexpr const char* kName = "send";
-  const Group& on = group_of(group, kName);
+  const UsedGroup on(group, kName);
   check_tensor(tensor, kName);
   const Unit unit = unit_of(tensor);
-  finish(unisono_send(on.comm.get(), tensor.const_data_ptr(), unit.count, unit.type,
+  finish(unisono_send(on.comm(), tensor.const_data_ptr(), unit.count, unit.type,
                       rank_of(peer, "peer", kName), tag_of(tag, kName), nullptr),
          kName);
 }
 
 void receive(const Tensor& tensor, const Tensor& group, int64_t peer, int64_t tag) {
   constexpr const char* kName = "receive_";
-  const Group& on = group_of(group, kName);
+  const UsedGroup on(group, kName);
   check_tensor(tensor, kName);
   unisono_received received = UNISONO_RECEIVED_INIT;
   const Unit unit = unit_of(tensor);
-  finish(unisono_receive(on.comm.get(), tensor.data_ptr(), unit.count, unit.type,
+  finish(unisono_receive(on.comm(), tensor.data_ptr(), unit.count, unit.type,
                          rank_of(peer, "peer", kName), tag_of(tag, kName), &received, nullptr),
          kName);
   TORCH_CHECK_VALUE(received.count == unit.count, "unisono: ", kName, ": rank ", received.source,
@@ -151,7 +151,7 @@ void receive(const Tensor& tensor, const Tensor& group, int64_t peer, int64_t ta
 }
 
 void barrier(const Tensor& group) {
-  finish(unisono_barrier(group_of(group, "barrier").comm.get(), nullptr), "barrier");
+  finish(unisono_barrier(UsedGroup(group, "barrier").comm(), nullptr), "barrier");
 }
 
 // What a call means for shapes and types: nothing.
