@@ -267,6 +267,23 @@ class Collectives(unittest.TestCase):
         dist.all_gather_into_tensor(out, torch.full((2, 3), float(rank())))
         self.assertSame(out.contiguous(), torch.cat([torch.full((2, 3), float(r)) for r in range(size())]))
 
+    def test_outputs_whose_elements_share_memory_are_refused(self):
+        def shared():
+            return torch.ones(1).expand(2 * size())
+
+        pieces = [torch.ones(1).expand(2) for _ in range(size())]
+        for call, arguments in [
+            (dist.all_reduce, [shared()]),
+            (dist.broadcast, [shared(), 0]),
+            (dist.recv, [shared(), 1]),
+            (dist.all_gather_into_tensor, [shared(), torch.ones(2)]),
+            (dist.all_gather, [pieces, torch.ones(2)]),
+            (dist.all_to_all_single, [shared(), torch.ones(2 * size())]),
+            (BACKEND.allreduce_coalesced, [[torch.ones(2), shared()]]),
+        ]:
+            with self.subTest(call=call):
+                self.assertRefused("share memory.*clone", call, *arguments)
+
     def test_empty_tensors(self):
         empty = torch.empty(0)
         dist.all_reduce(empty)

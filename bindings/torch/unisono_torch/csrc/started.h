@@ -50,6 +50,7 @@ struct UnisonoBackend::Started {
       lent->tensors.push_back(tensor);
       return tensor.data_ptr();
     }
+    check_writable(tensor, name);
     at::Tensor room =
         reads_it_too ? tensor.contiguous().view({-1}) : flat_like(tensor, tensor.numel());
     lent->copies.push_back({room, {tensor}});

@@ -1,6 +1,7 @@
 #include "csrc/tensors.h"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 
 #include <optional>
 #include <string>
@@ -129,6 +130,12 @@ void check_alike(const at::Tensor& a, const at::Tensor& b, const char* operation
   check_device(a, b, operation);
 }
 
+void check_writable(const at::Tensor& tensor, const char* operation) {
+  TORCH_CHECK(at::has_internal_overlap(tensor) != at::MemOverlap::Yes, "unisono: ", operation,
+              ": elements of the tensor share memory, as those of expand() do, and the call writes "
+              "to it: give a clone() of it");
+}
+
 void check_place(const Bytes& block, const Bytes& all, size_t place, const char* operation) {
   const auto* const from = static_cast<const char*>(block.data);
   const auto* const start = static_cast<const char*>(all.data);
@@ -209,6 +216,7 @@ at::Tensor joined(const std::vector<at::Tensor>& tensors, const char* operation)
 at::Tensor room_for(const std::vector<at::Tensor>& tensors, const char* operation) {
   check_list(tensors, operation);
   if (lie_end_to_end(tensors)) return view_of_all(tensors);
+  for (const at::Tensor& tensor : tensors) check_writable(tensor, operation);
   return flat_like(tensors.front(), elements_of(tensors));
 }
 

@@ -16,6 +16,9 @@ void check_single(const std::vector<at::Tensor>& tensors, const char* operation)
 /// Throws where two tensors of a call differ in type or device.
 void check_alike(const at::Tensor& a, const at::Tensor& b, const char* operation);
 
+/// Throws where elements of a tensor that is written share memory, as those of expand() do.
+void check_writable(const at::Tensor& tensor, const char* operation);
+
 struct Bytes {
   const void* data;
   size_t size;
