@@ -53,6 +53,14 @@ class Reproducible(unittest.TestCase):
                 dist.all_reduce(part)
             self.assertTrue(torch.equal(torch.cat(parts), whole), dtype)
 
+    def test_sparse_sums_have_the_bits_of_dense_ones(self):
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+            dense = of_rank((50, 300)) * (of_rank((50, 1), seed=1) > 0)
+            sparse = dense.to_sparse(1)
+            dist.all_reduce(dense, op)
+            dist.all_reduce(sparse, op)
+            self.assertTrue(torch.equal(sparse.to_dense(), dense), op)
+
     def test_averages_and_scattered_sums_have_the_same_bits(self):
         for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
             values = of_rank((size() * 1000,))

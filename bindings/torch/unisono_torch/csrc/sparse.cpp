@@ -1,5 +1,6 @@
 // all_reduce of sparse COO tensors, as gradients of embeddings are: every rank gets all ranks'
-// indices and values and adds them up, in the same order everywhere.
+// indices, and the values of all of them are a dense all_reduce, zeros where a rank has none. So
+// their sum keeps the order that the job asks for.
 //
 // How many elements the others have is needed first, so the call has ended when it returns.
 #include <ATen/ATen.h>
@@ -76,6 +77,16 @@ std::pair<at::Tensor, Tensors> room_for_rows(const at::Tensor& own,
   return {all, all.split_with_sizes(counts)};
 }
 
+// `own` with zeros at the indices of the other ranks: its values stand where theirs do. A row of
+// `indices` is an element of all ranks; those from `first` on are its own.
+at::Tensor on_all_indices(const at::Tensor& own, const at::Tensor& indices, int64_t first) {
+  std::vector<int64_t> sizes = own.values().sizes().vec();
+  sizes[0] = indices.size(0);
+  const at::Tensor values = at::zeros(sizes, own.values().options());
+  values.narrow(0, first, own._nnz()).copy_(own.values());
+  return at::_sparse_coo_tensor_unsafe(indices.t(), values, own.sizes(), own.options()).coalesce();
+}
+
 }  // namespace
 
 at::Tensor UnisonoBackend::gather_rows(const at::Tensor& own, const std::vector<int64_t>& counts,
@@ -100,10 +111,10 @@ WorkPointer UnisonoBackend::allreduce_sparse(Tensors& tensors,
   const auto counts = counts_of(gather_rows(row_of(own).unsqueeze(0), one_each, options.timeout));
   // An element's indices are a row, as its values are.
   const at::Tensor indices = gather_rows(own.indices().t().contiguous(), counts, options.timeout);
-  const at::Tensor values = gather_rows(own.values().contiguous(), counts, options.timeout);
-  at::Tensor sum =
-      at::_sparse_coo_tensor_unsafe(indices.t(), values, own.sizes(), own.options()).coalesce();
-  if (is_average(op)) sum.values().div_(getSize());
+  const int64_t first = std::accumulate(counts.begin(), counts.begin() + getRank(), int64_t{0});
+  const at::Tensor sum = on_all_indices(own, indices, first);
+  Tensors values{sum.values()};
+  allreduce(values, options)->wait();
   {
     // So that tensors of inference mode are written too.
     const at::AutoDispatchBelowADInplaceOrView below;
