@@ -9,13 +9,14 @@
 namespace unisono::train {
 namespace {
 
-/// Columns of one tap inside the image: output x in [first, last) reads input x + shift.
+/// Columns of one tap inside the image: output x in [first, last) reads input x + tap - padding.
 struct Range {
   std::size_t first, last;
 };
 Range inside(std::size_t tap, std::size_t padding, std::size_t extent, std::size_t outputs) {
   const std::size_t first = padding > tap ? padding - tap : 0;
-  const std::size_t last = std::min(outputs, extent + padding - tap);
+  const std::size_t past = extent + padding;  // a tap from there on is behind the image everywhere
+  const std::size_t last = past > tap ? std::min(outputs, past - tap) : 0;
   return {std::min(first, last), last};
 }
 
@@ -29,6 +30,7 @@ void for_each_run(const Convolution& shape, Visit visit) {
       const Range ys = inside(ky, padding, input.height, output.height);
       for (std::size_t kx = 0; kx < kernel; ++kx, ++column) {
         const Range xs = inside(kx, padding, input.width, output.width);
+        if (xs.first == xs.last) continue;
         for (std::size_t y = ys.first; y < ys.last; ++y) {
           visit(c * input.plane() + (y + ky - padding) * input.width + xs.first + kx - padding,
                 column * output.plane() + y * output.width + xs.first, xs.last - xs.first);

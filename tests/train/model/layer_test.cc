@@ -41,27 +41,47 @@ TEST(Layers, Conv2dHasTheSlopesOfItsForward) {
   LayerBench(make_conv2d(image, 2, 2, 0)).check_gradients(random_tensor({2, image.size()}, 3));
   LayerBench(make_conv2d(image, 2, 3, 2)).check_gradients(random_tensor({2, image.size()}, 3));
   LayerBench(make_conv2d({1, 1, 1}, 2, 3, 1)).check_gradients(random_tensor({3, 1}, 3));
+  LayerBench(make_conv2d({1, 1, 1}, 2, 5, 2)).check_gradients(random_tensor({2, 1}, 3));
+  LayerBench(make_conv2d({2, 2, 1}, 1, 7, 3)).check_gradients(random_tensor({2, 4}, 3));
+  LayerBench(make_conv2d({1, 1, 3}, 2, 4, 3)).check_gradients(random_tensor({2, 3}, 3));
   EXPECT_THROW(make_conv2d(image, 0, 3, 1), std::invalid_argument);
   EXPECT_THROW(make_conv2d(image, 2, 9, 1), std::invalid_argument);
 }
 
-TEST(Layers, Conv2dIsTheSumOverItsWindows) {
-  const Image image{2, 4, 5};
-  LayerBench bench(make_conv2d(image, 3, 3, 1));
+void expect_sums_over_windows(const Image& image, std::size_t kernel, std::size_t padding) {
+  constexpr std::size_t kFilters = 3;
+  LayerBench bench(make_conv2d(image, kFilters, kernel, padding));
   const Tensor input = random_tensor({2, image.size()}, 4);
   const Tensor output = bench.forward(input);
   const auto weight = bench.parameters[0], bias = bench.parameters[1];
+  const std::size_t width = image.width + 2 * padding - kernel + 1;
+  const std::size_t plane = (image.height + 2 * padding - kernel + 1) * width;
+  const std::size_t taps = image.channels * kernel * kernel;
+  ASSERT_EQ(output.size(), 2 * kFilters * plane);
   for (std::size_t i = 0; i < output.size(); ++i) {
-    const std::size_t x = i % 5, y = i / 5 % 4, f = i / 20 % 3, n = i / 60;
+    const std::size_t x = i % width, y = i % plane / width, f = i / plane % kFilters;
+    const float* of_sample = input.data() + i / (plane * kFilters) * image.size();
     double expected = static_cast<double>(bias[f]);
-    for (std::size_t tap = 0; tap < 18; ++tap) {
-      const std::size_t c = tap / 9, row = y + tap / 3 % 3, column = x + tap % 3;
-      if (row < 1 || row > 4 || column < 1 || column > 5) continue;
-      expected += static_cast<double>(weight[f * 18 + tap]) *
-                  static_cast<double>(input.data()[((n * 2 + c) * 4 + row - 1) * 5 + column - 1]);
+    for (std::size_t tap = 0; tap < taps; ++tap) {
+      const std::size_t c = tap / (kernel * kernel);
+      const std::size_t row = y + tap / kernel % kernel, column = x + tap % kernel;
+      if (row < padding || row >= padding + image.height) continue;
+      if (column < padding || column >= padding + image.width) continue;
+      const float value =
+          of_sample[c * image.plane() + (row - padding) * image.width + column - padding];
+      expected += static_cast<double>(weight[f * taps + tap]) * static_cast<double>(value);
     }
-    EXPECT_NEAR(static_cast<double>(output.data()[i]), expected, 1e-5);
+    EXPECT_NEAR(static_cast<double>(output.data()[i]), expected, 1e-5) << "output " << i;
   }
+}
+
+TEST(Layers, Conv2dIsTheSumOverItsWindows) {
+  expect_sums_over_windows({2, 4, 5}, 3, 1);
+  expect_sums_over_windows({2, 4, 5}, 2, 0);
+  // Some taps are outside of the image everywhere.
+  expect_sums_over_windows({1, 1, 1}, 5, 2);
+  expect_sums_over_windows({2, 2, 1}, 7, 3);
+  expect_sums_over_windows({1, 1, 3}, 4, 3);
 }
 
 TEST(Layers, MaxPoolHasTheSlopesOfItsForward) {
