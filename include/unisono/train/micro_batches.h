@@ -12,10 +12,12 @@
 //  /  \              /  \          .
 // 0    1            6    7
 //
-// The trees nest when a rank's block is a power of two or there is one rank. Batch norms take their
-// statistics per micro-batch, each starting from the same running statistics; afterwards these
-// become the mean of what the micro-batches made of them, summed in micro-batch order. Random
-// numbers depend on (seed, step, micro-batch).
+// The trees nest when a rank's block is a power of two or there is one rank. A job whose order is
+// exact (UNISONO_ORDER, InitOptions::order) has no tree over ranks: it trains so on one or two,
+// whose sums are the same, and is refused on more. Batch norms take their statistics per
+// micro-batch, each starting from the same running statistics; afterwards these become the mean of
+// what the micro-batches made of them, summed in micro-batch order. Random numbers depend on (seed,
+// step, micro-batch).
 //
 // Threads: one thread at a time, the one that uses the communicator.
 #pragma once
@@ -36,7 +38,7 @@ class MicroBatchTrainer {
  public:
   /// Collective: checks and broadcasts the model as DistributedDataParallel does.
   /// std::invalid_argument when the ranks do not divide `micro_batches` into equal blocks of a
-  /// power of two.
+  /// power of two. Error with kInvalidArgument on all of more than two ranks of an exact job.
   MicroBatchTrainer(Model& model, Communicator& communicator, std::size_t micro_batches = 8);
   ~MicroBatchTrainer();
   MicroBatchTrainer(const MicroBatchTrainer&) = delete;

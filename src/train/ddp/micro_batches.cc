@@ -1,7 +1,9 @@
 #include "unisono/train/micro_batches.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -23,6 +25,27 @@ double tree_sum(std::span<const double> values) {
   return tree_sum(values.first(left)) + tree_sum(values.subspan(left));
 }
 
+// A job's own least order comes before what a call asks for. The tree makes 1 of 1 + u and of that
+// + u, where u is half of what lies between 1 and the next number; a sum that is rounded once is
+// more.
+void check_tree_over_ranks(Communicator& communicator) {
+  if (communicator.size() < 3) return;  // one sum is rounded once anyhow
+  std::array<float, 1> addend{0.0F};
+  if (communicator.rank() == 0) addend[0] = 1.0F;
+  if (communicator.rank() == 1 || communicator.rank() == 2) {
+    addend[0] = std::numeric_limits<float>::epsilon() / 2;
+  }
+  communicator.all_reduce(addend, ops::sum, {.order = Order::kCanonical});
+  if (addend[0] == 1.0F) return;
+  throw Error(
+      Status(ErrorCode::kInvalidArgument,
+             "the job's order is exact, in which sums over " + std::to_string(communicator.size()) +
+                 " ranks are rounded once and depend on how many ranks there are: leave "
+                 "UNISONO_ORDER and InitOptions::order at any or canonical, or use at "
+                 "most 2 ranks"),
+      {.operation = "MicroBatchTrainer"});
+}
+
 }  // namespace
 
 class MicroBatchTrainer::Impl {
@@ -39,6 +62,7 @@ class MicroBatchTrainer::Impl {
                                   std::to_string(ranks) +
                                   " ranks; each rank must get equally many, a power of two");
     }
+    check_tree_over_ranks(communicator);
     check_same_model(model, communicator);
     broadcast_model(model, communicator);
   }

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "tests/support/same_bytes.h"
+#include "tests/support/setting.h"
 #include "tests/support/watchdog.h"
 #include "tests/train/ddp/ddp_world.h"
 #include "unisono/train/models.h"
@@ -252,6 +253,25 @@ TEST(TheMode, NestsForThreeRanksToo) {
   }
   EXPECT_TRUE(same_bits(parameters[1], parameters[3]));
   EXPECT_TRUE(same_bits(parameters[1], parameters[6]));
+}
+
+TEST(TheMode, RefusesAnExactJobOfMoreThanTwoRanks) {
+  const Setting order("UNISONO_ORDER", "exact");
+  const Task task = toy_task();
+  EXPECT_TRUE(same_bits(train_on(2, "shm", task).parameters, train_on(1, "shm", task).parameters));
+  for (const int ranks : {4, 8}) {
+    run_ranks(ranks, "shm", [&](Communicator& comm) {
+      const std::unique_ptr<Model> model = task.make_model();
+      try {
+        MicroBatchTrainer trainer(*model, comm, kMicroBatches);
+        require(false, "it was made");
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+        EXPECT_THAT(error.what(), testing::HasSubstr("UNISONO_ORDER"));
+      }
+      comm.barrier();
+    });
+  }
 }
 
 TEST(TheMode, MovesRunningStatisticsToTheMeanOfTheMicroBatches) {
