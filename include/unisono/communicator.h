@@ -210,8 +210,9 @@ class UNISONO_API Communicator : public Collectives {
   /// thread; returns when the callbacks of what it ends have run. In a callback it returns before:
   /// they run once that callback is over.
   void abort(const std::string& reason = "abort() was called");
-  /// Local and idempotent: ends what is unfinished, says goodbye, frees everything; the job's last
-  /// one lets sends drain before, for at most 2 s. Destroying an unfinished Request of it
+  /// Local and idempotent: ends what is unfinished, says goodbye; the job's last one lets sends
+  /// drain before, for at most 2 s. Memory and descriptors of the job are given back once all its
+  /// communicators, closed ones too, and requests are destroyed. Destroying an unfinished Request
   /// afterwards is fine. Later calls throw kClosed, or the failure that was before; peers that need
   /// this rank get kRankLeft. When the last communicator of init() is closed, init() may be called
   /// again in the same process. In a child that the program forked it does nothing: the job is the

@@ -185,7 +185,8 @@ class Communicator(Collectives, PointToPoint, ObjectStreams, Closing):
         self._member.abort(reason)
 
     def close(self) -> None:
-        """Ends what is unfinished, says goodbye, frees everything. Local; may come twice."""
+        """Ends what is unfinished, says goodbye. Local; may come twice. Memory and descriptors go
+        with the last reference to the job's communicators and requests."""
         self._outside_groups.close()
 
 
