@@ -271,8 +271,9 @@ Status Handshake::on_proof() {
   UNISONO_ASSIGN(const std::string expected, proof(accepts ? Role::kInitiator : Role::kAcceptor));
   if (CRYPTO_memcmp(expected.data(), input_.data(), kProofBytes) != 0) {
     return {ErrorCode::kAuthentication,
-            "the peer that claims rank " + number(peer_) + " does not know the key of job '" +
-                identity_.job_id + "'",
+            "the peer that claims " +
+                std::string(identity_.purpose == HandshakePurpose::kLauncher ? "node " : "rank ") +
+                number(peer_) + " does not know the key of job '" + identity_.job_id + "'",
             peer_};
   }
   if (accepts) {

@@ -42,7 +42,11 @@ inline constexpr std::size_t kHandshakeBytesMax = 512;
 /// place in the catalog.
 inline constexpr std::uint16_t kWireVersion = 15;
 
-enum class HandshakePurpose : std::uint8_t { kControl = 1, kData = 2 };
+enum class HandshakePurpose : std::uint8_t {
+  kControl = 1,
+  kData = 2,
+  kLauncher = 3,  ///< between launchers: what a rank is elsewhere is a node there
+};
 
 struct HandshakeIdentity {
   std::string job_id;  ///< at most 64 bytes; both sides must have the same

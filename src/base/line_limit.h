@@ -17,6 +17,12 @@ class LineLimit {
   LineLimit(int burst, Duration every) : burst_(burst), every_(every), lines_left_(burst) {}
 
   void write(log::Level level, TimePoint now, const std::string& line) {
+    pass(now, line, [level](const std::string& text) { log::write(level, text); });
+  }
+
+  /// The same where `sink` writes.
+  template <typename Sink>
+  void pass(TimePoint now, const std::string& line, const Sink& sink) {
     const auto earned = (now - filled_) / every_;
     if (earned > 0) {
       lines_left_ = static_cast<int>(std::min<long long>(burst_, lines_left_ + earned));
@@ -30,7 +36,7 @@ class LineLimit {
     const std::string more =
         left_out_ == 0 ? "" : " (" + std::to_string(left_out_) + " more such lines left out)";
     left_out_ = 0;
-    log::write(level, line + more);
+    sink(line + more);
   }
 
  private:

@@ -120,9 +120,10 @@ Attempt<Joined> converse(ControlStream stream, const Applicant& self, const JobK
 
 std::optional<Failure> authenticate(ControlStream* stream, const JobKey& key, std::string_view job,
                                     Rank self, TimePoint deadline,
-                                    const std::function<Status()>& go_on) {
+                                    const std::function<Status()>& go_on,
+                                    HandshakePurpose purpose) {
   Handshake handshake(key, Handshake::Role::kInitiator,
-                      HandshakeIdentity{std::string(job), self, 0, HandshakePurpose::kControl, 0});
+                      HandshakeIdentity{std::string(job), self, 0, purpose, 0});
   const TimePoint began = Clock::now();
   bool proof_sent = false;
   stream->queue(handshake.take_output());

@@ -35,6 +35,7 @@ Attempt<Joined> converse(ControlStream stream, const Applicant& self, const JobK
 /// `go_on` as Applicant::go_on.
 std::optional<Failure> authenticate(ControlStream* stream, const JobKey& key, std::string_view job,
                                     Rank self, TimePoint deadline,
-                                    const std::function<Status()>& go_on = {});
+                                    const std::function<Status()>& go_on = {},
+                                    HandshakePurpose purpose = HandshakePurpose::kControl);
 
 }  // namespace unisono::rendezvous

@@ -80,9 +80,8 @@ int Strangers::accept(const Listener& listener, TimePoint now) {
       ControlStream(std::move(fd)), std::nullopt, now, std::move(who), std::move(source), now};
   if (!listener.is_unix) tune_tcp(key);
   if (listener.needs_proof) {
-    stranger.handshake.emplace(
-        host_.key, Handshake::Role::kAcceptor,
-        HandshakeIdentity{host_.job_id, host_.rank, -1, HandshakePurpose::kControl, 0});
+    stranger.handshake.emplace(host_.key, Handshake::Role::kAcceptor,
+                               HandshakeIdentity{host_.job_id, host_.rank, -1, host_.purpose, 0});
   }
   strangers_.insert_or_assign(key, std::move(stranger));
   return key;
@@ -119,16 +118,18 @@ std::optional<Strangers::Arrival> Strangers::read(int fd, TimePoint now) {
   }
   JoinMessage join;
   RejoinMessage rejoin;
-  const Result<Rank> rank =
-      message ? read_greeting(**message, &join, &rejoin) : Result<Rank>(message.error());
+  const Result<Rank> rank = !message             ? Result<Rank>(message.error())
+                            : awaits_launchers() ? stranger.handshake->peer()
+                                                 : read_greeting(**message, &join, &rejoin);
   const bool other_rank = rank && stranger.handshake && stranger.handshake->peer() != *rank;
   if (!rank || other_rank) {
     if (!rank) stranger.stream.queue(encode_refusal(rank.error()));
     turn_away(entry, rank ? "joins as another rank than it proved" : rank.error().message(), now);
     return std::nullopt;
   }
+  std::string launcher = awaits_launchers() ? std::string((*message)->body) : "";
   Arrival arrival{std::move(stranger.stream), std::move(join), std::move(rejoin),
-                  stranger.handshake.has_value()};
+                  std::move(launcher),        *rank,           stranger.handshake.has_value()};
   strangers_.erase(entry);
   return arrival;
 }
@@ -196,8 +197,10 @@ void Strangers::turn_away(Entry entry, std::string_view why, TimePoint now) {
 }
 
 void Strangers::log_stranger(std::string_view who, std::string_view why, TimePoint now) {
-  lines_.write(log::Level::kWarning, now,
-               fmt::format("rank {}: refused a connection from {}: {}", host_.rank, who, why));
+  const std::string line = fmt::format("{} {}: refused a connection from {}: {}",
+                                       awaits_launchers() ? "node" : "rank", host_.rank, who, why);
+  if (!host_.say) return lines_.write(log::Level::kWarning, now, line);
+  lines_.pass(now, line, host_.say);
 }
 
 }  // namespace unisono::rendezvous

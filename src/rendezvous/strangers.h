@@ -6,6 +6,7 @@
 // only.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -30,6 +31,8 @@ class Strangers {
     ControlStream stream;
     JoinMessage join;
     RejoinMessage rejoin;  ///< instead, where those of a met world come
+    std::string launcher;  ///< instead, where launchers come: what the first message says
+    Rank peer;             ///< who it is, by its word and its proof
     bool proved_key;
   };
   /// To whom they come.
@@ -38,6 +41,8 @@ class Strangers {
     JobKey key;
     Rank rank = 0;
     int met_size = 0;  ///< of the world whose ranks come again; 0: they join for the first time
+    HandshakePurpose purpose = HandshakePurpose::kControl;
+    std::function<void(const std::string& line)> say = {};  ///< empty: the log
   };
 
   explicit Strangers(Host host) : host_(std::move(host)) {}
@@ -84,6 +89,7 @@ class Strangers {
   /// The rank that it says it is by its first message.
   Result<Rank> read_greeting(const Message& message, JoinMessage* join,
                              RejoinMessage* rejoin) const;
+  bool awaits_launchers() const { return host_.purpose == HandshakePurpose::kLauncher; }
   void turn_away(Entry entry, std::string_view why, TimePoint now);
   void log_stranger(std::string_view who, std::string_view why, TimePoint now);
   /// When `stranger` will have had its time.
