@@ -159,6 +159,87 @@ TEST(StoreServer, HearsNothingOfWhatARankThatRejoinsMeets) {
   EXPECT_EQ(store.get(rendezvous::met_key(0), milliseconds(1)), "");
 }
 
+// A store of another node, and what is passed on between both without a network.
+class PassedOn {
+ public:
+  PassedOn() {
+    far_.answer_others_by([this](const Asker& asker, const std::string& bytes) {
+      EXPECT_EQ(asker.node, kNode);
+      near_.answer(asker.question, bytes);
+    });
+    near_.pass_on_by([this](std::uint64_t question, const std::string& bytes) {
+      if (!is_cut_) ++(bytes.empty() ? forgotten_ : asked_);
+      if (is_cut_) return;
+      if (bytes.empty()) return far_.forget({kNode, question});
+      EXPECT_TRUE(far_.ask({kNode, question}, bytes));
+    });
+  }
+  std::string near() const { return near_.name(); }
+  std::string far() const { return far_.name(); }
+  int asked() const { return asked_; }
+  int forgotten() const { return forgotten_; }
+  bool near_holds(const std::string& key) const { return near_.holds(key); }
+  void cut() { is_cut_ = true; }
+  void answer_here() { near_.pass_on_by(nullptr); }
+  // As two supervisors do, until it is true.
+  bool serve_until(const std::function<bool()>& is_done) {
+    return eventually([&] {
+      near_.serve();
+      far_.serve();
+      return is_done();
+    });
+  }
+
+ private:
+  static constexpr int kNode = 3;
+  StoreServer near_ = std::move(*StoreServer::start()), far_ = std::move(*StoreServer::start());
+  int asked_ = 0, forgotten_ = 0;
+  bool is_cut_ = false;
+};
+
+TEST(StoreServer, OfAnotherNodePassesQuestionsOn) {
+  PassedOn stores;
+  std::atomic<int> right{0};
+  std::thread waiting([&] { right += LauncherStore(stores.near()).get("key", kLong) == "value"; });
+  EXPECT_TRUE(stores.serve_until([&] { return stores.asked() == 2; })) << "what it holds, and wait";
+  std::thread setting([&] {
+    LauncherStore(stores.far()).set("key", "value");
+    LauncherStore(stores.near()).set("other", "from there");
+    right += LauncherStore(stores.far()).get("other", kLong) == "from there";
+  });
+  EXPECT_TRUE(stores.serve_until([&] { return right == 2; }));
+  waiting.join();
+  setting.join();
+}
+
+TEST(StoreServer, OfAnotherNodeForgetsWhoHangsUp) {
+  PassedOn stores;
+  std::atomic<bool> is_over{false};
+  std::thread asking([&] {
+    EXPECT_EQ(LauncherStore(stores.near()).get("key", milliseconds(20)), "");
+    is_over = true;
+  });
+  EXPECT_TRUE(stores.serve_until([&] { return is_over && stores.forgotten() == 1; }));
+  asking.join();
+}
+
+TEST(StoreServer, OfAnotherNodeAnswersByItselfWhereNobodyElseDoes) {
+  PassedOn stores;
+  stores.cut();
+  std::atomic<int> right{0};
+  std::thread asking([&] {
+    LauncherStore store(stores.near());
+    store.set("key", "value");
+    right += store.get("key", kLong) == "value";
+  });
+  // It has asked, and hears nothing.
+  EXPECT_TRUE(stores.serve_until([&] { return stores.near_holds("key"); }));
+  EXPECT_EQ(right, 0);
+  stores.answer_here();
+  EXPECT_TRUE(stores.serve_until([&] { return right == 1; }));
+  asking.join();
+}
+
 // ---- Hostile bytes --------------------------------------------------------------------------
 
 std::string framed(std::string_view rest) {

@@ -25,7 +25,7 @@
 namespace unisono {
 namespace {
 
-struct Options {
+struct BlameOptions {
   std::string place;
   std::string job;
   std::string trace;
@@ -52,7 +52,7 @@ void raise_open_files() {
 }
 
 // A directory may be called by a number; it is the one that is there then.
-Result<blame::Found> find(const Options& options) {
+Result<blame::Found> find(const BlameOptions& options) {
   if (is_folder(options.place)) return blame::find_in_folder(options.place, options.job);
   const Result<std::int64_t> pid = tools::parse_integer(options.place, "PID", 1, 1 << 30);
   if (!pid) {
@@ -71,7 +71,7 @@ Status write_trace(const blame::Found& found, const std::string& path) {
   return Status(ErrorCode::kSystem, path + ": cannot be written: " + errno_text(errno));
 }
 
-void declare(CLI::App& app, Options& options) {
+void declare(CLI::App& app, BlameOptions& options) {
   app.add_option("place", options.place,
                  "The directory that UNISONO_RECORDER named, or the number of a process: a rank, "
                  "or `unisono run`")
@@ -90,7 +90,7 @@ void declare(CLI::App& app, Options& options) {
 }  // namespace
 
 int blame_main(int argc, char** argv) {
-  Options options;
+  BlameOptions options;
   CLI::App app{
       "Says which rank of a job stopped first, in what, and who waits for whom; of a job that\n"
       "lives, who is missing now. It reads what each rank has recorded of its last 4096\n"

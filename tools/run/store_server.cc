@@ -72,7 +72,7 @@ void StoreServer::accept_clients() {
     if (!fd) return;
     if (!check_same_user(fd.get()) || !watch(events_.get(), fd.get())) continue;
     const int number = fd.get();
-    clients_[number] = Client{.fd = std::move(fd), .bytes = {}, .awaited = {}};
+    clients_[number] = Client{.fd = std::move(fd), .bytes = {}};
   }
 }
 
@@ -85,58 +85,73 @@ void StoreServer::listen(bool on) {
 // An answer to another one may have ended it in this same round.
 void StoreServer::on_client(int fd) {
   const auto found = clients_.find(fd);
-  if (found != clients_.end() && !keep(found->second)) clients_.erase(found);
+  if (found == clients_.end()) return;
+  Client& client = found->second;
+  const auto request = hear(client);
+  if (!request) return drop(fd);
+  if (!*request) return;
+  client.question = ++questions_;
+  asked_[client.question] = fd;
+  if (!pass_on_) return give(values_.ask({0, client.question}, **request));
+  // What these ranks have told is known here when there is nobody left to ask.
+  if ((*request)->kind == StoreRequest::Kind::kSet) static_cast<void>(values_.ask({}, **request));
+  pass_on_(client.question, client.bytes);
 }
 
-// False when its question is answered, or it has hung up or asks what nobody may.
-bool StoreServer::keep(Client& client) {
+// An error where it has hung up or asks what nobody may.
+Result<std::optional<StoreRequest>> StoreServer::hear(Client& client) {
   std::array<char, 4096> piece;
   const ssize_t got = ::recv(client.fd.get(), piece.data(), piece.size(), MSG_DONTWAIT);
-  if (got < 0) return errno == EAGAIN || errno == EINTR;
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::optional<StoreRequest>();
   // A question is all that a client says.
-  if (got == 0 || !client.awaited.empty()) return false;
+  if (got <= 0 || client.question != 0) return Status(ErrorCode::kProtocol, "it has no question");
   client.bytes.append(piece.data(), static_cast<std::size_t>(got));
-  const auto request = rendezvous::request_from_bytes(client.bytes);
-  if (!request) return false;
-  return !*request || !answer(client, **request);
+  return rendezvous::request_from_bytes(client.bytes);
 }
 
-// False: the answer has to wait until the key is set.
-bool StoreServer::answer(Client& client, const StoreRequest& request) {
-  if (request.kind == StoreRequest::Kind::kSet) {
-    send_at_once(client.fd.get(), set(request));
-    return true;
+void StoreServer::give(const StoreValues::Answers& answers) {
+  for (const auto& [asker, bytes] : answers) {
+    if (asker.node == 0) {
+      answer(asker.question, bytes);
+    } else if (answer_) {
+      answer_(asker, bytes);
+    }
   }
-  const auto found = values_.find(request.key);
-  const bool is_there = found != values_.end();
-  if (!is_there && request.kind == StoreRequest::Kind::kWait) {
-    client.awaited = request.key;
-    return false;
-  }
-  send_at_once(client.fd.get(), rendezvous::store_answer(is_there ? found->second : ""));
-  return true;
 }
 
-std::string StoreServer::set(const StoreRequest& request) {
-  const auto found = values_.find(request.key);
-  const std::size_t before = found == values_.end() ? 0 : request.key.size() + found->second.size();
-  const std::size_t bytes = bytes_ - before + request.key.size() + request.value.size();
-  if (bytes > kBytesMax) {
-    return rendezvous::store_refusal(
-        fmt::format("the launcher's store holds {} bytes and takes at most {}", bytes_, kBytesMax));
-  }
-  bytes_ = bytes;
-  values_[request.key] = request.value;
-  answer_waiting(request.key, request.value);
-  return rendezvous::store_answer("");
+void StoreServer::answer(std::uint64_t question, const std::string& bytes) {
+  const auto found = asked_.find(question);
+  if (found == asked_.end()) return;  // it has hung up meanwhile
+  send_at_once(found->second, bytes);
+  clients_.erase(found->second);
+  asked_.erase(found);
 }
 
-void StoreServer::answer_waiting(std::string_view key, std::string_view value) {
-  std::erase_if(clients_, [&](const auto& each) {
-    if (each.second.awaited != key) return false;
-    send_at_once(each.second.fd.get(), rendezvous::store_answer(value));
-    return true;
-  });
+void StoreServer::drop(int fd) {
+  const std::uint64_t question = clients_.at(fd).question;
+  clients_.erase(fd);
+  if (asked_.erase(question) == 0) return;
+  values_.forget({0, question});
+  if (pass_on_) pass_on_(question, "");
+}
+
+Status StoreServer::ask(const Asker& asker, std::string_view bytes) {
+  UNISONO_ASSIGN(const auto request, rendezvous::request_from_bytes(bytes));
+  if (!request) return {ErrorCode::kProtocol, "half a question to the store"};
+  if (values_.count_waiting(asker.node) >= kClientsMax) {
+    return {ErrorCode::kProtocol,
+            fmt::format("more than {} questions to the store that wait", kClientsMax)};
+  }
+  give(values_.ask(asker, *request));
+  return Status();
+}
+
+void StoreServer::pass_on_by(PassOn pass_on) {
+  pass_on_ = std::move(pass_on);
+  if (pass_on_) return;
+  // A rank whose store hangs up asks again.
+  for (const auto& [question, fd] : asked_) clients_.erase(fd);
+  asked_.clear();
 }
 
 }  // namespace unisono::run
