@@ -1,6 +1,7 @@
 // A rank of a job that outlives failures, for tests of the launcher. Ranks named in VICTIMS ("1,0")
 // die one after the other, each once all are together; the job ends well when all were. With
-// DIES_WAITING it dies once it waits to rejoin.
+// NODE_DIES each kills its launcher, and so all of its node. With DIES_WAITING it dies once it
+// waits to rejoin.
 #include <unistd.h>
 
 #include <csignal>
@@ -22,12 +23,19 @@ std::vector<Rank> victims_of(const char* text) {
   return victims;
 }
 
+[[noreturn]] void die(bool with_launcher) {
+  kill(with_launcher ? getppid() : getpid(), SIGKILL);
+  for (;;) pause();
+}
+
 int live() {
   const Rank self = std::atoi(std::getenv("RANK"));
   const int size = std::atoi(std::getenv("WORLD_SIZE"));
   std::vector<Rank> everyone(static_cast<std::size_t>(size));
   std::iota(everyone.begin(), everyone.end(), 0);
   const std::vector<Rank> victims = victims_of(std::getenv("VICTIMS"));
+  const bool node_dies = std::getenv("NODE_DIES") != nullptr;
+  const int dying = node_dies ? std::atoi(std::getenv("LOCAL_WORLD_SIZE")) : 1;
   auto done = static_cast<std::size_t>(std::atoi(std::getenv("TORCHELASTIC_RESTART_COUNT")));
   if (std::getenv("DIES_WAITING") != nullptr) {
     std::thread([self, done] {
@@ -45,10 +53,13 @@ int live() {
       if (done >= victims.size()) throw;
     }
     if (done >= victims.size()) break;
-    if (victims[done] == self) kill(getpid(), SIGKILL);
-    call_until_failure(comm);
-    comm = comm.shrink();
-    comm = comm.grow({.wait = std::chrono::seconds(20)});
+    if (victims[done] == self) die(node_dies);
+    // Those of a node may not be missed at once.
+    while (comm.size() > size - dying) {
+      call_until_failure(comm);
+      comm = comm.shrink();
+    }
+    comm = comm.grow({.at_least = dying, .wait = std::chrono::seconds(20)});
     require(!comm.empty(), "nobody came");
   }
   comm.barrier();

@@ -191,8 +191,6 @@ TEST(RunRestart, RefusesWhatItCannotDo) {
   EXPECT_THAT(refusal({"--max-restarts", "-1"}), HasSubstr("--max-restarts"));
   EXPECT_THAT(refusal({"--max-restarts", "1", "--restart", "some"}),
               HasSubstr("--restart: 'some' is not failed or all"));
-  EXPECT_THAT(refusal({"--max-restarts", "1", "--nnodes", "2", "--node-rank", "0"}),
-              HasSubstr("launchers of several machines"));
 }
 
 }  // namespace

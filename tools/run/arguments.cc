@@ -56,11 +56,13 @@ Two machines, four ranks each; make a key once and have it on both:
   unisono run --nnodes 2 --node-rank 0 -n 4 --master-addr node0 --job-key-file job.key ./train
   unisono run --nnodes 2 --node-rank 1 -n 4 --master-addr node0 --job-key-file job.key ./train
 
+With --max-restarts, the same on both, the launchers meet at --master-port, and the ranks at another
+port, which the launcher of node 0 chooses. A launcher that is lost is one failure: start it again.
+
 Signals: INT, TERM, HUP, QUIT, USR1 and USR2 reach every rank; a second Ctrl-C kills at once. Ranks
 that outlive TERM or HUP by --timeout-report get SIGTERM (again), and SIGKILL 5 s later.
 
-Of torchrun's flags these are not supported: -m --log-dir --tee --redirects --nproc-per-node=gpu,
-and --max-restarts on several machines.)";
+Of torchrun's flags these are not supported: -m --log-dir --tee --redirects --nproc-per-node=gpu.)";
 
 // Shows one spelling of each flag: those with '_' and the negative forms are only accepted.
 class HelpText : public CLI::Formatter {
@@ -251,11 +253,7 @@ Status take_restarts(const Typed& typed, RunArguments& arguments) {
     return tools::invalid("--restart: '{}' is not failed or all", typed.restart.substr(0, 64));
   }
   arguments.restart = typed.restart == "all" ? Restart::kAll : Restart::kFailed;
-  if (restarts == 0 || arguments.node_count == 1) return Status();
-  return tools::invalid(
-      "--max-restarts {}: launchers of several machines (--nnodes {}) do not "
-      "start ranks again; leave it, or use one machine",
-      restarts, arguments.node_count);
+  return Status();
 }
 
 Result<Duration> take_seconds(const std::string& text, const char* what) {

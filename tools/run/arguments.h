@@ -37,6 +37,9 @@ struct RunArguments {
   std::string job_key_file;
   std::vector<std::string> command;
   std::vector<std::string> notes;  ///< to be told: what was accepted and does nothing
+
+  /// Launchers of several nodes have something to say to each other.
+  bool have_launchers_to_meet() const { return node_count > 1 && max_restarts > 0; }
 };
 
 /// Parsing ended the command: help was asked for, or the line is wrong.

@@ -128,6 +128,18 @@ std::variant<ProcessGroup, StartFailure> start_group(const StartRequest& request
   return ProcessGroup{leader, std::move(out.read), std::move(err.read)};
 }
 
+std::string how_it_ended(int wait_status) {
+  if (WIFSIGNALED(wait_status)) {
+    return fmt::format("was ended by {}{}", signal_name(WTERMSIG(wait_status)),
+                       WCOREDUMP(wait_status) ? " (core dumped)" : "");
+  }
+  return fmt::format("exited with status {}", WEXITSTATUS(wait_status));
+}
+
+int exit_status_of(int wait_status) {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
 bool signal_group(pid_t group, int signal) { return ::kill(-group, signal) == 0 || errno == EPERM; }
 
 }  // namespace unisono::run

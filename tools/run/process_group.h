@@ -38,6 +38,11 @@ struct StartFailure {
 std::variant<ProcessGroup, StartFailure> start_group(const StartRequest& request,
                                                      const Guard& guard, const Signals& signals);
 
+/// "was ended by SIGKILL", "exited with status 3": of what waitpid() tells.
+std::string how_it_ended(int wait_status);
+/// As a shell has it: 128 + the number of a signal.
+int exit_status_of(int wait_status);
+
 /// False when nothing is left in the group. Signal 0 only asks.
 bool signal_group(pid_t group, int signal);
 

@@ -60,7 +60,8 @@ bool is_set(const std::vector<std::string>& entries, std::string_view name) {
                      [&](const std::string& entry) { return name_part(entry) == name; });
 }
 
-// Binds any address of the family to port 0 and reads what the kernel chose; 0: not possible.
+// Binds any address of the family and reads the port, which the kernel chose where it was 0; 0: not
+// possible.
 template <typename Address>
 int bound_port(int family, Address address, in_port_t Address::*port) {
   const UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -69,6 +70,19 @@ int bound_port(int family, Address address, in_port_t Address::*port) {
   if (!fd || ::bind(fd.get(), generic, bytes) != 0) return 0;
   if (::getsockname(fd.get(), generic, &bytes) != 0) return 0;
   return ntohs(address.*port);
+}
+
+// `wanted` where it is free; 0: any.
+int bound_port(int wanted) {
+  const in_port_t number = htons(static_cast<in_port_t>(wanted));
+  // An IPv6 socket takes IPv4 as well, so its port is free for both.
+  const int port = bound_port(
+      AF_INET6,
+      sockaddr_in6{.sin6_family = AF_INET6, .sin6_port = number, .sin6_addr = in6addr_any},
+      &sockaddr_in6::sin6_port);
+  if (port != 0) return port;
+  return bound_port(AF_INET, sockaddr_in{.sin_family = AF_INET, .sin_port = number},
+                    &sockaddr_in::sin_port);
 }
 
 }  // namespace
@@ -94,15 +108,19 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
 }
 
 Result<int> choose_free_port() {
-  // An IPv6 socket takes IPv4 as well, so its port is free for both.
-  int port = bound_port(AF_INET6, sockaddr_in6{.sin6_family = AF_INET6, .sin6_addr = in6addr_any},
-                        &sockaddr_in6::sin6_port);
-  if (port == 0) {
-    port = bound_port(AF_INET, sockaddr_in{.sin_family = AF_INET}, &sockaddr_in::sin_port);
-  }
-  if (port != 0) return port;
+  if (const int port = bound_port(0); port != 0) return port;
   return Status(ErrorCode::kSystem, fmt::format("no free TCP port: {}; give one with --master-port",
                                                 std::strerror(errno)));
+}
+
+Result<int> choose_free_port_pair() {
+  constexpr int kAttempts = 64;
+  constexpr int kPortMax = 65535;
+  for (int i = 0; i < kAttempts; ++i) {
+    UNISONO_ASSIGN(const int port, choose_free_port());
+    if (port < kPortMax && bound_port(port + 1) != 0) return port;
+  }
+  return Status(ErrorCode::kSystem, "no two free TCP ports in a row for the ranks to meet at");
 }
 
 Result<std::string> make_run_id() {

@@ -35,6 +35,8 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
 
 /// A TCP port nobody listens on now, chosen by the kernel.
 Result<int> choose_free_port();
+/// The same where the next one is free too, at which the ranks of several machines meet.
+Result<int> choose_free_port_pair();
 
 /// 16 random hexadecimal digits.
 Result<std::string> make_run_id();

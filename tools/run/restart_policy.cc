@@ -5,7 +5,7 @@
 namespace unisono::run {
 
 template <typename Holds>
-bool RestartPolicy::any_runs(Holds holds) const {
+bool RestartPolicy::any_runs_that(Holds holds) const {
   return std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& each) {
     return each.second.runs && holds(each.first, each.second);
   });
@@ -22,28 +22,42 @@ bool RestartPolicy::waits_to_rejoin(int rank, const RankState& state) const {
 }
 
 bool RestartPolicy::member_runs() const {
-  return any_runs([&](int rank, const RankState& state) { return is_member(rank, state); });
+  return any_runs_that([&](int rank, const RankState& state) { return is_member(rank, state); });
 }
 
 bool RestartPolicy::one_is_to_rejoin() const {
   return !due_.empty() ||
-         any_runs([&](int rank, const RankState& state) { return !is_member(rank, state); });
+         any_runs_that([&](int rank, const RankState& state) { return !is_member(rank, state); });
 }
 
 bool RestartPolicy::only_waiting_run() const {
-  return !any_runs([&](int rank, const RankState& state) { return !waits_to_rejoin(rank, state); });
+  return !any_runs_that(
+      [&](int rank, const RankState& state) { return !waits_to_rejoin(rank, state); });
 }
 
-RestartPolicy::Decision RestartPolicy::on_failure(int rank, bool may_restart) {
-  const RankState& failed = ranks_.at(rank);
-  const bool is_counted = failed.rejoins || !one_is_to_rejoin();
+bool RestartPolicy::runs(int rank) const {
+  const auto found = ranks_.find(rank);
+  return found != ranks_.end() && found->second.runs;
+}
+
+bool RestartPolicy::any_runs() const {
+  return any_runs_that([](int, const RankState&) { return true; });
+}
+
+RestartPolicy::Decision RestartPolicy::on_failure(std::span<const int> ranks, bool may_restart) {
+  const bool was_restarted =
+      std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return ranks_.at(rank).rejoins; });
+  const bool is_counted = was_restarted || !one_is_to_rejoin();
   const bool is_used_up = is_counted && restarts_ == restarts_max_;
   if (!may_restart || is_ending_ || is_used_up) {
-    return waits_to_rejoin(rank, failed) && member_runs() ? Decision::kGoesOn : Decision::kFailed;
+    const bool had_not_rejoined = std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+      return waits_to_rejoin(rank, ranks_.at(rank));
+    });
+    return had_not_rejoined && member_runs() ? Decision::kGoesOn : Decision::kFailed;
   }
   if (is_counted) ++restarts_;
   if (who_ == Restart::kFailed && member_runs()) {
-    due_.push_back(rank);
+    due_.insert(due_.end(), ranks.begin(), ranks.end());
     return Decision::kRankRestarts;
   }
   due_.clear();
@@ -51,8 +65,16 @@ RestartPolicy::Decision RestartPolicy::on_failure(int rank, bool may_restart) {
   return Decision::kAllRestart;
 }
 
+std::vector<int> RestartPolicy::due_ranks(const std::function<bool(int rank)>& can_start) {
+  const auto later = std::stable_partition(due_.begin(), due_.end(), can_start);
+  std::vector<int> now(due_.begin(), later);
+  due_.erase(due_.begin(), later);
+  return now;
+}
+
 void RestartPolicy::on_end() {
   is_ending_ = true;
+  due_.clear();
   all_are_due_ = false;
 }
 

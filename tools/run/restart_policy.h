@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -31,21 +32,34 @@ class RestartPolicy {
   RestartPolicy(Restart who, int restarts_max, RejoiningFacts facts)
       : who_(who), restarts_max_(restarts_max), facts_(std::move(facts)) {}
 
-  void on_start(int rank, bool rejoins) { ranks_[rank] = {true, rejoins, restarts_}; }
-  void on_exit(int rank) { ranks_.at(rank).runs = false; }
+  void on_start(int rank, bool rejoins) { on_start(rank, rejoins, restarts_); }
+  /// `restarts`: as somebody else counts them.
+  void on_start(int rank, bool rejoins, int restarts) { ranks_[rank] = {true, rejoins, restarts}; }
+  void on_exit(int rank) { ranks_[rank].runs = false; }
   /// After on_exit(), with anything but success, while the job runs. `may_restart`: no failure has
   /// been final.
-  Decision on_failure(int rank, bool may_restart);
+  Decision on_failure(int rank, bool may_restart) {
+    return on_failure(std::span(&rank, 1), may_restart);
+  }
+  /// The same of ranks that failed at once, as those of a machine: it is one failure.
+  Decision on_failure(std::span<const int> ranks, bool may_restart);
   /// The job was told to end: nobody is started any more.
   void on_end();
 
   int restarts() const { return restarts_; }  ///< so far
+  bool is_ending() const { return is_ending_; }
   /// Ranks to start beside those that run; asked once.
-  std::vector<int> due_ranks() { return std::exchange(due_, {}); }
+  std::vector<int> due_ranks() {
+    return due_ranks([](int) { return true; });
+  }
+  /// Of those for which it is true; the others stay due.
+  std::vector<int> due_ranks(const std::function<bool(int rank)>& can_start);
   /// Everyone is to start anew, and those before are forgotten; asked once.
   bool all_are_due();
   /// Nobody runs but ranks that wait to rejoin: others have ended before.
   bool only_waiting_run() const;
+  bool runs(int rank) const;
+  bool any_runs() const;
 
  private:
   struct RankState {
@@ -59,7 +73,7 @@ class RestartPolicy {
   bool one_is_to_rejoin() const;
   /// Whether that is true of a rank that runs.
   template <typename Holds>
-  bool any_runs(Holds holds) const;
+  bool any_runs_that(Holds holds) const;
 
   Restart who_;
   int restarts_max_;

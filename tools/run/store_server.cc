@@ -11,6 +11,7 @@
 #include "base/errno_text.h"
 #include "base/network.h"
 #include "base/same_user.h"
+#include "rendezvous/launcher_store.h"
 
 namespace unisono::run {
 namespace {
@@ -152,6 +153,17 @@ void StoreServer::pass_on_by(PassOn pass_on) {
   // A rank whose store hangs up asks again.
   for (const auto& [question, fd] : asked_) clients_.erase(fd);
   asked_.clear();
+}
+
+RejoiningFacts facts_in(const StoreServer* store) {
+  return {.waits =
+              [store](int rank, int restarts) {
+                return store->holds(rendezvous::waiting_key(rank, restarts));
+              },
+          .has_rejoined =
+              [store](int rank, int restarts) {
+                return store->holds(rendezvous::rejoined_key(rank, restarts));
+              }};
 }
 
 }  // namespace unisono::run

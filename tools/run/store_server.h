@@ -17,6 +17,7 @@
 #include "base/unique_fd.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous/store_request.h"
+#include "tools/run/restart_policy.h"
 #include "tools/run/store_values.h"
 
 namespace unisono::run {
@@ -82,5 +83,8 @@ class StoreServer {
   std::size_t clients_max_;
   bool listens_ = true;
 };
+
+/// What ranks have told it of themselves. Null: there is none, and nobody rejoins.
+RejoiningFacts facts_in(const StoreServer* store);
 
 }  // namespace unisono::run

@@ -14,14 +14,12 @@
 #include <span>
 #include <utility>
 
-#include "rendezvous/launcher_store.h"
 #include "tools/common/sizes.h"
 #include "tools/common/terminal.h"
 #include "tools/run/guard.h"
 #include "tools/run/output_queue.h"
 #include "tools/run/process_group.h"
 #include "tools/run/rank_stream.h"
-#include "tools/run/restart_policy.h"
 #include "tools/run/signals.h"
 #include "tools/run/stdin_relay.h"
 
@@ -59,18 +57,6 @@ struct RankProcess {
   RankStream err;
 };
 
-std::string how_it_ended(int wait_status) {
-  if (WIFSIGNALED(wait_status)) {
-    return fmt::format("was ended by {}{}", signal_name(WTERMSIG(wait_status)),
-                       WCOREDUMP(wait_status) ? " (core dumped)" : "");
-  }
-  return fmt::format("exited with status {}", WEXITSTATUS(wait_status));
-}
-
-int exit_status_of(int wait_status) {
-  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-}
-
 std::string list_of(const std::vector<std::string>& names, std::size_t max) {
   const std::size_t told = std::min(names.size(), max);
   const std::string more =
@@ -78,39 +64,23 @@ std::string list_of(const std::vector<std::string>& names, std::size_t max) {
   return fmt::format("{}{}", fmt::join(std::span(names).first(told), ", "), more);
 }
 
-// Where there is no store nobody rejoins.
-RejoiningFacts facts_in(const StoreServer* store) {
-  return {.waits =
-              [store](int rank, int restarts) {
-                return store->holds(rendezvous::waiting_key(rank, restarts));
-              },
-          .has_rejoined =
-              [store](int rank, int restarts) {
-                return store->holds(rendezvous::rejoined_key(rank, restarts));
-              }};
-}
-
 class Supervisor {
  public:
-  Supervisor(const JobSpec& job, Signals& signals, Guard guard)
-      : job_(job),
-        signals_(signals),
-        guard_(std::move(guard)),
-        policy_(job.restart, job.max_restarts, facts_in(job.store)) {}
+  Supervisor(const JobSpec& job, JobControl& control, Signals& signals, Guard guard)
+      : job_(job), control_(control), signals_(signals), guard_(std::move(guard)) {}
 
   int run();
 
  private:
-  struct Failure {
-    int exit_status;
-    std::string what;
-  };
-
-  void start_ranks(const std::vector<RankSpec>& ranks);
-  bool start_rank(const RankSpec& spec, bool rejoins);
-  void on_rank_failure(const RankProcess& failed, Failure failure);
-  void start_again();
-  bool start_all_again();
+  void settle(std::span<const pollfd> happened = {});
+  void follow(const Order& order);
+  void start_all(const MeetingPoint& meeting);
+  void start_again(int rank, const MeetingPoint& meeting);
+  std::optional<Failure> start_rank(const RankSpec& spec, const MeetingPoint& meeting,
+                                    bool rejoins);
+  void clear(int rank);
+  void end_all(const Failure& failure);
+  bool is_over();
   bool ranks_are_done() const;
   bool group_left() const;
   bool leader_left() const;
@@ -124,6 +94,7 @@ class Supervisor {
   void on_interrupt();
   void reap();
   void on_rank_end(RankProcess& process, int wait_status);
+  void on_own_failure(Failure failure);
   void on_failure(Failure failure);
   void repeat_first_failure();
   void tell_verdict();
@@ -137,6 +108,7 @@ class Supervisor {
   void say(const std::string& message);
 
   const JobSpec& job_;
+  JobControl& control_;
   Signals& signals_;
   Guard guard_;
   OutputQueue queue_;
@@ -146,7 +118,8 @@ class Supervisor {
   TimePoint deadline_ = kNever;
   std::optional<Failure> failure_;
   int failures_told_ = 0;
-  RestartPolicy policy_;
+  bool all_end_here_ = false;  // because all are to start again
+  bool is_told_over_ = false;
   int interrupts_ = 0;
   bool told_to_end_ = false;
   std::set<int> forwarded_;
@@ -154,8 +127,8 @@ class Supervisor {
 
 int Supervisor::run() {
   if (const Status started = stdin_.start(); !started.ok()) say(started.message());
-  start_ranks(job_.ranks);
-  while (!ranks_are_done() || start_all_again()) {
+  settle();
+  while (!is_over()) {
     wait_for_events();
     advance_phase();
   }
@@ -166,17 +139,70 @@ int Supervisor::run() {
   return failure_ ? failure_->exit_status : 0;
 }
 
-void Supervisor::start_ranks(const std::vector<RankSpec>& ranks) {
-  for (const RankSpec& spec : ranks) {
-    if (start_rank(spec, false)) continue;
-    // What was started has no job to do without the rest, and nothing to report.
-    if (!processes_.empty()) end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
-    return;
+// Until nothing follows any more from what was done.
+void Supervisor::settle(std::span<const pollfd> happened) {
+  control_.serve(happened);
+  while (const auto order = control_.next_order()) {
+    follow(*order);
+    control_.serve({});
   }
 }
 
-bool Supervisor::start_rank(const RankSpec& spec, bool rejoins) {
-  const bool has_stdin = spec.rank == 0 && policy_.restarts() == 0;
+void Supervisor::follow(const Order& order) {
+  if (!order.text.empty()) say(order.text);
+  switch (order.kind) {
+    case Order::Kind::kClear:
+      return clear(order.rank);
+    case Order::Kind::kStart:
+      return start_again(order.rank, order.meeting);
+    case Order::Kind::kEndAll:
+      return end_all(order.failure);
+    case Order::Kind::kStartAll:
+      return start_all(order.meeting);
+    case Order::Kind::kFail:
+      return on_failure(order.failure);
+    case Order::Kind::kOver:
+      is_told_over_ = true;
+      return;
+    case Order::Kind::kSay:
+    case Order::Kind::kAlone:
+      return;
+  }
+}
+
+void Supervisor::start_all(const MeetingPoint& meeting) {
+  enter(Phase::kRunning, kNever);
+  tell_verdict();
+  processes_.clear();
+  failure_.reset();
+  for (const RankSpec& spec : job_.ranks_at(meeting, false)) {
+    if (!failure_) failure_ = start_rank(spec, meeting, false);
+    if (failure_) control_.tell({.kind = Event::Kind::kExited, .rank = spec.rank});
+  }
+  if (!failure_) return;
+  // What was started has no job to do without the rest, and nothing to report.
+  if (!processes_.empty()) end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
+  control_.tell({.kind = Event::Kind::kLastFailure, .failure = *failure_});
+}
+
+// One that cannot be started ends the job.
+void Supervisor::start_again(int rank, const MeetingPoint& meeting) {
+  std::optional<Failure> failure;
+  if (phase_ == Phase::kRunning) {
+    const std::vector<RankSpec> ranks = job_.ranks_at(meeting, true);
+    const auto spec = std::find_if(ranks.begin(), ranks.end(),
+                                   [&](const RankSpec& each) { return each.rank == rank; });
+    failure = start_rank(*spec, meeting, true);
+    if (!failure) return;
+  }
+  control_.tell({.kind = Event::Kind::kExited, .rank = rank});
+  if (failure) on_own_failure(*std::move(failure));
+}
+
+// Nothing, or why it could not be started.
+std::optional<Failure> Supervisor::start_rank(const RankSpec& spec, const MeetingPoint& meeting,
+                                              bool rejoins) {
+  const bool has_stdin = spec.rank == 0 && meeting.restarts == 0;
   StartRequest request{job_.command, spec.environment, has_stdin ? stdin_.rank_fd() : -1, nullptr};
   request.before_exec = [&] {
     if (job_.prepare != nullptr) job_.prepare(job_.prepare_context, spec.cores);
@@ -187,8 +213,7 @@ bool Supervisor::start_rank(const RankSpec& spec, bool rejoins) {
   if (has_stdin) stdin_.rank_started();
   if (auto* failure = std::get_if<StartFailure>(&started)) {
     say(fmt::format("rank {}: {}", spec.rank, failure->message));
-    failure_ = Failure{failure->exit_status, failure->message};
-    return false;
+    return Failure{failure->exit_status, failure->message};
   }
   auto& group = std::get<ProcessGroup>(started);
   const auto prefix = [&](int fd) {
@@ -201,8 +226,33 @@ bool Supervisor::start_rank(const RankSpec& spec, bool rejoins) {
       .out = RankStream(std::move(group.out), prefix(STDOUT_FILENO), STDOUT_FILENO),
       .err = RankStream(std::move(group.err), prefix(STDERR_FILENO), STDERR_FILENO),
   });
-  policy_.on_start(spec.rank, rejoins);
-  return true;
+  return std::nullopt;
+}
+
+// What is left of it would meet its successor, whose its record is soon.
+void Supervisor::clear(int rank) {
+  tell_verdict();
+  for (const RankProcess& process : processes_) {
+    if (process.rank == rank && process.group_exists) signal_group(process.leader, SIGKILL);
+  }
+}
+
+void Supervisor::end_all(const Failure& failure) {
+  failure_ = failure;
+  all_end_here_ = true;
+  look_for_empty_groups();
+  if (group_left()) end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
+}
+
+// Nothing is left of its ranks, and none of them is started again.
+bool Supervisor::is_over() {
+  if (!ranks_are_done()) return false;
+  if (phase_ == Phase::kGivenUp) return true;
+  if (std::exchange(all_end_here_, false)) {
+    control_.tell({.kind = Event::Kind::kGone});
+    settle();
+  }
+  return is_told_over_ && ranks_are_done();
 }
 
 bool Supervisor::ranks_are_done() const {
@@ -228,7 +278,8 @@ void Supervisor::wait_for_events() {
   if (!queue_.empty()) polled.push_back({queue_.poll_fd(), POLLOUT, 0});
   if (stdin_.wants_input()) polled.push_back({STDIN_FILENO, POLLIN, 0});
   if (stdin_.wants_output()) polled.push_back({stdin_.pipe_fd(), POLLOUT, 0});
-  if (job_.store != nullptr) polled.push_back({job_.store->fd(), POLLIN, 0});
+  const std::size_t first_awaited = polled.size();
+  control_.list_awaited(&polled);
   const std::size_t first_stream = polled.size();
   std::vector<RankStream*> streams;
   for (RankProcess& process : processes_) {
@@ -239,22 +290,24 @@ void Supervisor::wait_for_events() {
       streams.push_back(stream);
     }
   }
-  if (::poll(polled.data(), polled.size(), poll_timeout_ms()) <= 0) return;
+  if (::poll(polled.data(), polled.size(), poll_timeout_ms()) <= 0) return settle();
 
   // Lines before signals: what a rank wrote before it ended is queued before its end is told.
   for (std::size_t i = 0; i < streams.size(); ++i) {
     if (polled[first_stream + i].revents != 0) streams[i]->read_some(queue_);
   }
-  for (std::size_t i = 1; i < first_stream; ++i) {
+  for (std::size_t i = 1; i < first_awaited; ++i) {
     if (polled[i].revents != 0) on_own_stream(polled[i].fd);
   }
   if (polled[0].revents != 0) {
     while (const int signal = signals_.next()) on_signal(signal);
   }
+  std::erase_if(polled, [](const pollfd& each) { return each.revents == 0; });
+  settle(polled);
 }
 
 int Supervisor::poll_timeout_ms() const {
-  TimePoint until = deadline_;
+  TimePoint until = std::min(deadline_, control_.next_due());
   if (stdin_.active()) until = std::min(until, Clock::now() + kForegroundCheck);
   const bool orphans = std::any_of(
       processes_.begin(), processes_.end(),
@@ -268,8 +321,6 @@ int Supervisor::poll_timeout_ms() const {
 void Supervisor::on_own_stream(int fd) {
   if (fd == STDIN_FILENO) {
     stdin_.read_some();
-  } else if (job_.store != nullptr && fd == job_.store->fd()) {
-    job_.store->serve();
   } else if (stdin_.wants_output() && fd == stdin_.pipe_fd()) {
     stdin_.write_some();
   } else if (!queue_.empty()) {
@@ -282,7 +333,7 @@ void Supervisor::write_output() {
   const int error = queue_.write_some();
   // A reader that has left is told to the ranks, by the SIGPIPE that they would get from it.
   if (error == 0 || error == EPIPE) return;
-  on_failure({1, fmt::format("cannot write {}: {}", stream, std::strerror(error))});
+  on_own_failure({1, fmt::format("cannot write {}: {}", stream, std::strerror(error))});
 }
 
 // Without a signal to end, a reader that pauses (a pager) has all the time it wants.
@@ -313,7 +364,10 @@ void Supervisor::on_signal(int signal) {
   forwarded_.insert(signal);
   if (!tells_to_end(signal)) return;
   told_to_end_ = true;
-  policy_.on_end();
+  if (!group_left() && !is_told_over_ && !failure_) {
+    failure_ = Failure{128 + signal, "the launcher was told to end before the job was over"};
+  }
+  control_.tell({.kind = Event::Kind::kEnding});
   if (signal == SIGINT) return on_interrupt();
   // Nobody is there to send it a second time, so ranks that ignore it are ended as those are that
   // outlive a failure.
@@ -345,93 +399,41 @@ void Supervisor::reap() {
       say("the guard process was killed: if the launcher is killed too, ranks may be left behind");
     }
   }
-  start_again();
+  settle();
 }
 
 void Supervisor::on_rank_end(RankProcess& process, int wait_status) {
   process.leader_runs = false;
-  policy_.on_exit(process.rank);
   const int status = exit_status_of(wait_status);
   process.ended_well = status == 0;
   // Nobody has ended one that exits with 0, whatever it left open.
   process.was_ended_here = phase_ > Phase::kReporting || status == 0;
-  if (status == 0) return;
-  // Ranks end after SIGTERM because they were told to.
-  if (phase_ > Phase::kReporting) return;
-  // One line is enough where everybody ends of the signal that everybody got.
-  if (failure_ && WIFSIGNALED(wait_status) && forwarded_.contains(WTERMSIG(wait_status))) return;
+  Event event{.kind = Event::Kind::kExited, .rank = process.rank};
+  // Ranks end after SIGTERM because they were told to. One line is enough where all end of the
+  // signal that all got.
+  const bool is_told =
+      failure_ && WIFSIGNALED(wait_status) && forwarded_.contains(WTERMSIG(wait_status));
+  if (status == 0 || phase_ > Phase::kReporting || is_told) return control_.tell(event);
   process.out.read_available(queue_);
   process.err.read_available(queue_);
-  Failure failure{status, fmt::format("rank {} (pid {}) {}", process.rank, process.leader,
-                                      how_it_ended(wait_status))};
-  on_rank_failure(process, std::move(failure));
+  event.failure = {status, fmt::format("rank {}{} (pid {}) {}", process.rank, job_.place,
+                                       process.leader, how_it_ended(wait_status))};
+  if (phase_ == Phase::kRunning) event.kind = Event::Kind::kFailed;
+  control_.tell(event);
+  // None of these starts a rank.
+  while (const auto order = control_.next_order()) follow(*order);
+  if (event.kind == Event::Kind::kExited) on_failure(std::move(event.failure));
 }
 
-void Supervisor::on_rank_failure(const RankProcess& failed, Failure failure) {
-  using Decision = RestartPolicy::Decision;
-  const int restarts_before = policy_.restarts();
-  const auto decision =
-      phase_ == Phase::kRunning ? policy_.on_failure(failed.rank, !failure_) : Decision::kFailed;
-  const auto say_who = [&](const std::string& who, std::string_view why = "") {
-    const bool is_counted = policy_.restarts() != restarts_before;
-    say(fmt::format("{}; starting {} again{} ({} of {} restarts{})", failure.what, who, why,
-                    policy_.restarts(), job_.max_restarts,
-                    is_counted ? "" : ", counted with the failure before"));
-  };
-  switch (decision) {
-    case Decision::kFailed:
-      return on_failure(std::move(failure));
-    case Decision::kGoesOn:
-      return say(failure.what + "; the others go on without it");
-    case Decision::kRankRestarts:
-      say_who(fmt::format("rank {}", failed.rank));
-      tell_verdict();  // its record is its successor's soon
-      // What the rank has left running would meet its successor.
-      signal_group(failed.leader, SIGKILL);
-      return;
-    case Decision::kAllRestart:
-      say_who("all ranks", job_.restart == Restart::kAll ? "" : ", as none is left to rejoin");
-      failure_ = std::move(failure);
-      look_for_empty_groups();
-      if (group_left()) end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
-      return;
-  }
-}
-
-void Supervisor::start_again() {
-  for (const int rank : policy_.due_ranks()) {
-    if (phase_ != Phase::kRunning) return;  // one that could not be started ends the job
-    const auto ranks = job_.ranks_again(policy_.restarts(), true);
-    if (!ranks) {
-      on_failure({1, ranks.error().message()});
-      continue;
-    }
-    const auto spec = std::find_if(ranks->begin(), ranks->end(),
-                                   [&](const RankSpec& each) { return each.rank == rank; });
-    if (start_rank(*spec, true)) continue;
-    on_failure(*std::exchange(failure_, std::nullopt));
-  }
-}
-
-// Once nothing is left of those before.
-bool Supervisor::start_all_again() {
-  if (phase_ == Phase::kGivenUp || !policy_.all_are_due()) return false;
-  enter(Phase::kRunning, kNever);
-  tell_verdict();
-  processes_.clear();
-  const auto ranks = job_.ranks_again(policy_.restarts(), false);
-  if (!ranks) {
-    say(ranks.error().message());
-    return false;
-  }
-  failure_.reset();
-  start_ranks(*ranks);
-  return true;
+// Of the launcher, or of a rank that it cannot start.
+void Supervisor::on_own_failure(Failure failure) {
+  if (!failure_) control_.tell({.kind = Event::Kind::kLastFailure, .failure = failure});
+  on_failure(std::move(failure));
 }
 
 void Supervisor::on_failure(Failure failure) {
   const bool first = !failure_;
-  const bool ends_now = first && !job_.keep_going;
+  const bool ends_now = first && !job_.keep_going && phase_ <= Phase::kReporting;
   if (ends_now) enter(Phase::kReporting, Clock::now() + job_.report_time);
   const double seconds = std::chrono::duration<double>(job_.report_time).count();
   say(ends_now && leader_left() ? fmt::format("{}; the other ranks have {} to report and end",
@@ -450,7 +452,7 @@ void Supervisor::repeat_first_failure() {
 // was told to end, no rank is to blame.
 void Supervisor::tell_verdict() {
   if (told_to_end_ || processes_.empty() || job_.records == nullptr) return;
-  std::vector<recorder::Life> lives(job_.ranks.size(), recorder::Life::kUnknown);
+  std::vector<recorder::Life> lives(job_.local_size, recorder::Life::kUnknown);
   // The last process of a rank is the one whose record is left.
   for (const RankProcess& process : processes_) {
     lives[static_cast<std::size_t>(process.local_rank)] =
@@ -493,15 +495,12 @@ void Supervisor::advance_phase() {
   if (!group_left()) return;
   // All have followed the signal to end, and ended well.
   if (phase_ == Phase::kReporting && !failure_ && !leader_left()) enter(Phase::kRunning, kNever);
-  // Those that wait then were started again too late: nobody is left whom they could rejoin.
-  const bool is_over = policy_.only_waiting_run();
-  if (phase_ == Phase::kRunning && !is_over) deadline_ = kNever;
-  if (phase_ == Phase::kRunning && is_over && deadline_ == kNever) {
-    deadline_ = Clock::now() + kLingerTime;
-  } else if (Clock::now() < deadline_) {
-    return;
-  } else if (phase_ == Phase::kRunning) {
-    // All ranks have ended by themselves; what they left running has no job any more.
+  // All ranks have ended by themselves; what they left running has no job any more.
+  if (phase_ == Phase::kRunning && is_told_over_ && deadline_ == kNever) {
+    deadline_ = Clock::now() + (leader_left() ? Duration() : kLingerTime);
+  }
+  if (Clock::now() < deadline_) return;
+  if (phase_ == Phase::kRunning) {
     say(leader_left() ? "the others have ended before the ranks that were started again rejoined"
                       : "the ranks have ended, but left processes running");
     end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
@@ -555,14 +554,14 @@ void Supervisor::say(const std::string& message) {
 
 }  // namespace
 
-Result<int> supervise(const JobSpec& job) {
+Result<int> supervise(const JobSpec& job, JobControl& control) {
   Signals signals;
   UNISONO_TRY(signals.start());
   // Orphans of ranks become our children: their end is an event, and no zombie keeps a group alive
   // where process 1 does not reap.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   UNISONO_ASSIGN(Guard guard, Guard::start());
-  return Supervisor(job, signals, std::move(guard)).run();
+  return Supervisor(job, control, signals, std::move(guard)).run();
 }
 
 }  // namespace unisono::run

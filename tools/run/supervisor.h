@@ -1,6 +1,6 @@
 // Starts the ranks of this node and watches them to the end: passes output and signals on, and
-// when a rank fails starts it again or gives the others time to report, then ends them. One thread,
-// one poll loop.
+// does with them what a JobControl decides: when a rank fails it starts it again or gives the
+// others time to report, then ends them. One thread, one poll loop.
 #pragma once
 
 #include <functional>
@@ -9,9 +9,8 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "tools/run/job_control.h"
 #include "tools/run/rank_records.h"
-#include "tools/run/restart.h"
-#include "tools/run/store_server.h"
 
 namespace unisono::run {
 
@@ -24,17 +23,15 @@ struct RankSpec {
 
 struct JobSpec {
   std::vector<std::string> command;
-  std::vector<RankSpec> ranks;
+  std::size_t local_size = 1;
   int world_size = 1;
+  std::string place;  ///< of its ranks, for people: " on node 1"; empty where all are here
   bool prefix = true;
   bool keep_going = false;
-  int max_restarts = 0;  ///< starts after failures, all ranks together
-  Restart restart = Restart::kFailed;
-  /// The ranks as they are started after so many restarts, each to rejoin the others or all anew.
-  std::function<Result<std::vector<RankSpec>>(int restarts, bool rejoins)> ranks_again;
-  StoreServer* store = nullptr;  ///< for ranks that rejoin; null: there is none
-  Duration report_time{};        ///< from the first failure to SIGTERM
-  Duration grace_time{};         ///< from SIGTERM to SIGKILL
+  /// The ranks of this node as they are started there, each to rejoin the others or all anew.
+  std::function<std::vector<RankSpec>(const MeetingPoint& meeting, bool rejoins)> ranks_at;
+  Duration report_time{};  ///< from the first failure to SIGTERM
+  Duration grace_time{};   ///< from SIGTERM to SIGKILL
   /// Called in the new process of each rank just before exec: binding, limits.
   void (*prepare)(const void* context, const std::vector<int>& cores) = nullptr;
   const void* prepare_context = nullptr;
@@ -44,6 +41,6 @@ struct JobSpec {
 /// Runs the job to its end and returns the exit status of the command: 0, or that of the rank that
 /// failed first (128 + signal for one that a signal ended). No process of the job is left, nor
 /// one of the launcher's own. An error means that nothing was started.
-Result<int> supervise(const JobSpec& job);
+Result<int> supervise(const JobSpec& job, JobControl& control);
 
 }  // namespace unisono::run

@@ -1,0 +1,239 @@
+// What ranks and launchers do goes in, and what launchers are told to do comes out.
+#include "tools/run/job_decisions.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+#include <utility>
+
+namespace unisono::run {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Event = run::Event;
+
+constexpr Duration kPatience = seconds(50);
+
+const char* name_of(Order::Kind kind) {
+  constexpr const char* kNames[]{"say",       "clear", "start", "end all",
+                                 "start all", "fail",  "over",  "alone"};
+  return kNames[static_cast<int>(kind)];
+}
+
+// A job of two ranks on each node, whose launchers do at once what they are told.
+class JobOfNodes {
+ public:
+  explicit JobOfNodes(int node_count, int max_restarts = 2, Restart restart = Restart::kFailed)
+      : decisions_({.shape = {node_count, 2, max_restarts, restart},
+                    .is_alone = false,
+                    .next_meeting = [](int restarts) -> Result<MeetingPoint> {
+                      return MeetingPoint{restarts, 1000 + restarts, "id"};
+                    },
+                    .patience = std::chrono::duration_cast<std::chrono::milliseconds>(kPatience)},
+                   {.waits = [this](int rank, int) { return waiting_.contains(rank); },
+                    .has_rejoined = [this](int rank, int) { return rejoined_.contains(rank); }}),
+        node_count_(node_count) {}
+  JobOfNodes(const JobOfNodes&) = delete;
+
+  void come(int node) {
+    EXPECT_TRUE(decisions_.may_come(node));
+    decisions_.on_come(node);
+  }
+  void all_come() {
+    for (int node = 1; node < node_count_; ++node) come(node);
+    orders();
+  }
+  void tell(int node, Event::Kind kind, int rank = -1) {
+    decisions_.on_event(node, {kind, rank, {7, "rank failed"}});
+  }
+  void fails(int rank) { tell(rank / 2, Event::Kind::kFailed, rank); }
+  void exits(int rank) { tell(rank / 2, Event::Kind::kExited, rank); }
+  void waits(int rank) { waiting_.insert(rank); }
+  void rejoins(int rank) { rejoined_.insert(rank); }
+  void lose(int node) { decisions_.on_lost(node, "gone"); }
+  void pass(Duration time) { now_ += time; }
+  bool takes_launchers() const { return decisions_.takes_launchers(); }
+
+  // "node: order" and the rank, of those given since the last time.
+  std::vector<std::string> orders() {
+    std::vector<std::string> given;
+    decisions_.look(now_);
+    while (auto next = decisions_.next_order()) {
+      const auto& [node, order] = *next;
+      std::string text = std::to_string(node) + ": " + name_of(order.kind);
+      if (order.rank >= 0) text += " " + std::to_string(order.rank);
+      given.push_back(text);
+      last_ = order;
+    }
+    return given;
+  }
+  const Order& last() const { return last_; }
+
+ private:
+  JobDecisions decisions_;
+  const int node_count_;
+  TimePoint now_ = TimePoint() + seconds(1);
+  std::set<int> waiting_, rejoined_;
+  Order last_;
+};
+
+TEST(JobDecisions, StartsAllOnceAllLaunchersHaveCome) {
+  JobOfNodes job(3);
+  EXPECT_THAT(job.orders(), ElementsAre("0: say"));
+  EXPECT_THAT(job.last().text, HasSubstr("for the launchers of nodes 1, 2"));
+  job.come(2);
+  EXPECT_THAT(job.orders(), ElementsAre("2: say"));
+  EXPECT_THAT(job.last().text, HasSubstr("for the launcher of node 1"));
+  job.come(1);
+  EXPECT_THAT(job.orders(), ElementsAre("0: start all", "1: start all", "2: start all"));
+  EXPECT_THAT(job.orders(), IsEmpty());
+}
+
+TEST(JobDecisions, FailsWhereALauncherDoesNotCome) {
+  JobOfNodes job(3);
+  job.come(1);
+  job.orders();
+  job.pass(kPatience - seconds(1));
+  EXPECT_THAT(job.orders(), IsEmpty());
+  job.pass(seconds(1));
+  EXPECT_THAT(job.orders(), ElementsAre("0: fail", "1: fail", "0: over", "1: over"));
+  EXPECT_FALSE(job.takes_launchers());
+}
+
+TEST(JobDecisions, ARankStartsOnItsNode) {
+  JobOfNodes job(2);
+  job.all_come();
+  job.fails(3);
+  EXPECT_THAT(job.orders(), ElementsAre("0: say", "1: clear 3", "1: start 3"));
+  EXPECT_EQ(job.last().meeting.restarts, 1);
+  EXPECT_EQ(job.last().meeting.port, 1000);
+}
+
+TEST(JobDecisions, AllOfALostLauncherAreOneFailureAndStartOnceItHasCome) {
+  JobOfNodes job(2, 1);
+  job.all_come();
+  job.lose(1);
+  EXPECT_THAT(job.orders(), ElementsAre("0: say"));
+  EXPECT_THAT(job.last().text, HasSubstr("node 1 is lost: gone; starting its ranks again once it "
+                                         "has come again (1 of 1 restarts)"));
+  // Of the same failure: they are not counted.
+  job.fails(0);
+  EXPECT_THAT(job.orders(), ElementsAre("0: clear 0", "0: start 0"));
+  job.come(1);
+  EXPECT_THAT(job.orders(), ElementsAre("0: say", "1: start 2", "1: start 3"));
+  for (const int rank : {0, 2, 3}) job.rejoins(rank);
+  job.lose(1);
+  EXPECT_THAT(job.orders(), ElementsAre("0: fail"));
+  EXPECT_FALSE(job.takes_launchers());
+}
+
+TEST(JobDecisions, DoesNotWaitForALostLauncherWhereTheOthersEndTheirWork) {
+  JobOfNodes job(2);
+  job.all_come();
+  job.lose(1);
+  job.orders();
+  job.exits(0);
+  EXPECT_THAT(job.orders(), IsEmpty());
+  EXPECT_TRUE(job.takes_launchers());
+  job.exits(1);
+  EXPECT_THAT(job.orders(), ElementsAre("0: over"));
+  EXPECT_FALSE(job.takes_launchers());
+}
+
+TEST(JobDecisions, ALauncherWhoseRanksHaveEndedIsMissedByNobody) {
+  JobOfNodes job(2);
+  job.all_come();
+  for (const int rank : {2, 3}) job.exits(rank);
+  job.lose(1);
+  EXPECT_THAT(job.orders(), ElementsAre("0: say"));
+  EXPECT_EQ(job.last().text, "the launcher of node 1 is lost: gone");
+}
+
+TEST(JobDecisions, AllStartOnceNothingIsLeftAndAllLaunchersAreThere) {
+  JobOfNodes job(2, 2, Restart::kAll);
+  job.all_come();
+  job.fails(3);
+  EXPECT_THAT(job.orders(), ElementsAre("0: end all", "1: end all"));
+  job.fails(2);  // it had not heard
+  for (const int rank : {0, 1}) job.exits(rank);
+  job.tell(0, Event::Kind::kGone);
+  EXPECT_THAT(job.orders(), IsEmpty());
+  job.lose(1);
+  EXPECT_THAT(job.orders(), ElementsAre("0: say", "0: say"));
+  EXPECT_THAT(job.last().text, HasSubstr("waiting up to 50 s for the launcher of node 1"));
+  job.come(1);
+  EXPECT_THAT(job.orders(), ElementsAre("0: start all", "1: start all"));
+  EXPECT_EQ(job.last().meeting.port, 1001);
+}
+
+TEST(JobDecisions, FailsOnceForAllAndTellsTheRestWhereItWas) {
+  JobOfNodes job(2, 1, Restart::kAll);
+  job.all_come();
+  job.fails(0);
+  job.exits(1), job.exits(2), job.exits(3);
+  job.tell(0, Event::Kind::kGone), job.tell(1, Event::Kind::kGone);
+  job.orders();
+  job.fails(3);
+  EXPECT_THAT(job.orders(), ElementsAre("0: fail 3", "1: fail 3"));
+  job.fails(2);
+  EXPECT_THAT(job.orders(), ElementsAre("1: fail 2"));
+  job.tell(0, Event::Kind::kLastFailure);
+  EXPECT_THAT(job.orders(), IsEmpty());
+}
+
+TEST(JobDecisions, TheLastFailureOfALauncherIsThatOfTheOthers) {
+  JobOfNodes job(3);
+  job.all_come();
+  job.tell(1, Event::Kind::kLastFailure);
+  EXPECT_THAT(job.orders(), ElementsAre("0: fail", "2: fail"));
+  EXPECT_EQ(job.last().failure.exit_status, 7);
+}
+
+TEST(JobDecisions, ALauncherThatWasToldToEndTakesItsRanksAlong) {
+  JobOfNodes job(2);
+  job.all_come();
+  job.tell(1, Event::Kind::kEnding);
+  EXPECT_THAT(job.orders(), ElementsAre("0: say"));
+  job.lose(1);
+  EXPECT_THAT(job.orders(), IsEmpty());
+  EXPECT_FALSE(job.takes_launchers());
+  job.fails(0);
+  EXPECT_THAT(job.orders(), ElementsAre("0: fail 0"));
+  job.exits(1);
+  EXPECT_THAT(job.orders(), ElementsAre("0: over"));
+}
+
+TEST(JobDecisions, WhereTheDecidingLauncherWasToldToEndTheOthersAreOnTheirOwn) {
+  JobOfNodes job(3);
+  job.all_come();
+  job.tell(0, Event::Kind::kEnding);
+  EXPECT_THAT(job.orders(), ElementsAre("1: alone", "2: alone"));
+  job.exits(0), job.exits(1);
+  EXPECT_THAT(job.orders(), ElementsAre("0: over"));
+}
+
+TEST(JobDecisions, ASignalBeforeAllHaveStartedFailsTheJob) {
+  JobOfNodes job(3);
+  job.come(1);
+  job.orders();
+  job.tell(1, Event::Kind::kEnding);
+  EXPECT_THAT(job.orders(), ElementsAre("0: say", "0: fail", "0: over"));
+}
+
+TEST(JobDecisions, ARankThatWaitsForNobodyHasASecond) {
+  JobOfNodes job(2);
+  job.all_come();
+  job.fails(3);
+  for (const int rank : {0, 1, 2}) job.exits(rank);
+  job.orders();
+  job.waits(3);
+  EXPECT_THAT(job.orders(), IsEmpty());
+  job.pass(seconds(1));
+  EXPECT_THAT(job.orders(), ElementsAre("0: over", "1: over"));
+}
+
+}  // namespace
+}  // namespace unisono::run

@@ -1,0 +1,241 @@
+#include "tools/run/asking_control.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+#include <utility>
+
+#include "base/unproven_peers.h"
+#include "rendezvous/introduction.h"
+#include "rendezvous/sockets.h"
+#include "tools/common/sizes.h"
+#include "tools/run/node_messages.h"
+
+namespace unisono::run {
+namespace {
+
+using rendezvous::ControlStream;
+
+// One address may swallow packets; another one, or a launcher that comes later, must have its turn.
+constexpr Duration kConnectTime = std::chrono::seconds(2);
+constexpr Duration kAskAgain = std::chrono::milliseconds(50);
+// How often in a row a launcher believes that its proof of the key was refused by accident.
+constexpr int kRefusedProofsMax = 3;
+
+struct Attempt {
+  std::optional<ControlStream> stream;  // of one that was taken in
+  Status why_not{};
+  bool is_final = false;
+  bool is_proof_refused = false;
+};
+
+Attempt not_yet(Status why) { return {std::nullopt, std::move(why)}; }
+
+// What the launcher of node 0 says to a greeting.
+Attempt introduce(ControlStream stream, const NodeOptions& options, TimePoint deadline) {
+  stream.queue(encode_greeting(options.shape));
+  static_cast<void>(stream.flush());
+  bool is_open = true;
+  for (;;) {
+    auto message = stream.next();
+    if (!message) return not_yet(message.error());
+    if (*message && type_of(**message) == NodeMessage::kWelcome) return {std::move(stream)};
+    if (*message) {
+      auto why = decode_refusal((*message)->body);
+      if (!why || type_of(**message) != NodeMessage::kRefusal) {
+        return not_yet({ErrorCode::kProtocol, "something else than a launcher answers"});
+      }
+      return {std::nullopt, {ErrorCode::kRendezvous, "it refuses this one: " + *why}, true};
+    }
+    if (!is_open) return not_yet({ErrorCode::kRendezvous, "it closed the connection"});
+    if (!rendezvous::wait_ready(stream.fd(), false, deadline)) {
+      return not_yet({ErrorCode::kRendezvous, "it does not answer"});
+    }
+    is_open = stream.receive();
+  }
+}
+
+Attempt try_once(const NodeOptions& options, TimePoint deadline) {
+  const auto patience = [deadline](Duration wait) {
+    return std::min(deadline, Clock::now() + wait);
+  };
+  auto fd = rendezvous::connect_tcp(options.address, options.port, patience(kConnectTime));
+  if (!fd) return not_yet(fd.error());
+  ControlStream stream(*std::move(fd));
+  const auto failure =
+      rendezvous::authenticate(&stream, options.key, options.handshake_job_id(), options.node,
+                               patience(kStrangerTime), {}, HandshakePurpose::kLauncher);
+  if (!failure) return introduce(std::move(stream), options, deadline);
+  if (failure->proof_refused || failure->why.code() == ErrorCode::kAuthentication) {
+    return {std::nullopt,
+            {ErrorCode::kAuthentication,
+             "it has another job key: give all launchers the same, by --job-key-file or "
+             "UNISONO_JOB_KEY"},
+            failure->final,
+            true};
+  }
+  std::string remedy = failure->why.code() == ErrorCode::kMismatch
+                           ? fmt::format("; the run id (--rdzv-id) is '{}' here", options.run_id)
+                           : "";
+  return {std::nullopt, {failure->why.code(), failure->why.message() + remedy}, failure->final};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<JobControl>> AskingControl::join(const NodeOptions& options,
+                                                        StoreServer* store) {
+  const std::string place = fmt::format("the launcher of node 0 at {}",
+                                        rendezvous::tcp_text(options.address, options.port));
+  const std::string patience =
+      tools::format_duration(std::chrono::duration<double>(options.patience).count());
+  const TimePoint deadline = later(Clock::now(), options.patience);
+  bool is_told = false;
+  for (int refused_proofs = 0;;) {
+    Attempt attempt = try_once(options, deadline);
+    if (attempt.stream) {
+      return std::unique_ptr<JobControl>(
+          std::make_unique<AskingControl>(options, store, *std::move(attempt.stream)));
+    }
+    refused_proofs = attempt.is_proof_refused ? refused_proofs + 1 : 0;
+    const std::string why = fmt::format("{}: {}", place, attempt.why_not.message());
+    if (attempt.is_final || refused_proofs >= kRefusedProofsMax) {
+      return Status(attempt.why_not.code(), why);
+    }
+    if (Clock::now() >= deadline) {
+      return Status(ErrorCode::kRendezvous,
+                    fmt::format("node {} did not reach {} within {} (UNISONO_TIMEOUT)",
+                                options.node, why, patience));
+    }
+    if (!std::exchange(is_told, true)) {
+      std::fprintf(stderr, "unisono run: waiting up to %s for %s\n", patience.c_str(), why.c_str());
+    }
+    std::this_thread::sleep_for(std::min<Duration>(kAskAgain, deadline - Clock::now()));
+  }
+}
+
+AskingControl::AskingControl(const NodeOptions& options, StoreServer* store, ControlStream stream)
+    : shape_(options.shape),
+      node_(options.node),
+      store_(store),
+      stream_(std::move(stream)),
+      own_({.shape = options.shape, .self = options.node}, facts_in(store)) {
+  if (store_ == nullptr) return;
+  store_->pass_on_by([this](std::uint64_t question, const std::string& bytes) {
+    send(encode(bytes.empty() ? NodeMessage::kForget : NodeMessage::kAsk, {question, bytes}));
+  });
+}
+
+AskingControl::~AskingControl() {
+  if (stream_) stream_->close();
+  if (store_ != nullptr) store_->pass_on_by(nullptr);
+}
+
+void AskingControl::tell(const Event& event) {
+  if (!stream_) return own_.on_event(node_, event);
+  if (event.rank >= 0) own_.note_exit(event.rank);
+  if (event.kind == Event::Kind::kFailed) undecided_[event.rank] = event.failure;
+  send(encode(event));
+  if (event.kind == Event::Kind::kEnding) go_alone("");
+}
+
+std::optional<Order> AskingControl::next_order() {
+  if (orders_.empty() && !stream_) {
+    if (auto next = own_.next_order()) orders_.push_back(std::move(next->order));
+  }
+  if (orders_.empty()) return std::nullopt;
+  Order next = std::move(orders_.front());
+  orders_.pop_front();
+  return next;
+}
+
+void AskingControl::list_awaited(std::vector<pollfd>* awaited) const {
+  if (store_ != nullptr) awaited->push_back({store_->fd(), POLLIN, 0});
+  if (!stream_) return;
+  const int events = stream_->has_output() ? POLLIN | POLLOUT : POLLIN;
+  awaited->push_back({stream_->fd(), static_cast<short>(events), 0});
+}
+
+void AskingControl::serve(std::span<const pollfd> happened) {
+  if (store_ != nullptr && has_happened(happened, store_->fd())) store_->serve();
+  if (stream_) {
+    if (const Status heard = hear(); !heard) {
+      go_alone("the launcher of node 0 is lost: " + heard.message());
+    }
+  }
+  if (!stream_) own_.look(Clock::now());
+}
+
+// An error: it is lost. What came along with its welcome makes no event of its own.
+Status AskingControl::hear() {
+  if (stream_->has_output()) static_cast<void>(stream_->flush());
+  const bool is_open = stream_->receive();
+  while (stream_) {
+    UNISONO_ASSIGN(const auto message, stream_->next());
+    if (!message) break;
+    UNISONO_TRY(take(*message));
+  }
+  if (is_open || !stream_) return Status();
+  return {ErrorCode::kRankFailed, stream_->has_ended()
+                                      ? "its connection was closed"
+                                      : "nothing is heard of its machine any more"};
+}
+
+Status AskingControl::take(const rendezvous::Message& message) {
+  if (type_of(message) == NodeMessage::kOrder) {
+    UNISONO_ASSIGN(Order order, decode_order(message.body, shape_, node_));
+    on_order(std::move(order));
+    return Status();
+  }
+  if (type_of(message) != NodeMessage::kAnswer || store_ == nullptr) {
+    return {ErrorCode::kProtocol, "it spoke out of turn"};
+  }
+  UNISONO_ASSIGN(const StoreMessage answer, decode_store(message.body));
+  store_->answer(answer.question, answer.bytes);
+  return Status();
+}
+
+void AskingControl::on_order(Order order) {
+  if (order.kind == Order::Kind::kAlone) return go_alone(order.text);
+  // Until it is started again nobody may be left to do so.
+  if (order.kind != Order::Kind::kClear) undecided_.erase(order.rank);
+  if (order.kind == Order::Kind::kStart) note_start(order.rank, true, order.meeting);
+  if (order.kind == Order::Kind::kEndAll) undecided_.clear();
+  if (order.kind == Order::Kind::kStartAll) {
+    for (int i = 0; i < shape_.local_size; ++i) {
+      note_start(shape_.first_rank(node_) + i, false, order.meeting);
+    }
+  }
+  is_over_ = is_over_ || order.kind == Order::Kind::kOver;
+  orders_.push_back(std::move(order));
+}
+
+void AskingControl::note_start(int rank, bool rejoins, const MeetingPoint& meeting) {
+  has_started_ = true;
+  own_.note_start(rank, rejoins, meeting.restarts);
+}
+
+void AskingControl::go_alone(const std::string& why) {
+  stream_->close();
+  stream_.reset();
+  own_.take_over();
+  if (store_ != nullptr) store_->pass_on_by(nullptr);
+  if (is_over_) return;
+  if (!why.empty() && has_started_) own_.say(why + "; the ranks go on, and none is started again");
+  if (!why.empty() && !has_started_) {
+    orders_.push_back(
+        {.kind = Order::Kind::kFail, .failure = {1, why + " before ranks were started"}});
+  }
+  for (const auto& [rank, failure] : std::exchange(undecided_, {})) {
+    own_.on_event(node_, {Event::Kind::kFailed, rank, failure});
+  }
+}
+
+void AskingControl::send(std::string bytes) {
+  if (!stream_) return;
+  stream_->queue(std::move(bytes));
+  static_cast<void>(stream_->flush());
+}
+
+}  // namespace unisono::run

@@ -1,0 +1,243 @@
+#include "tools/run/job_decisions.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tools/common/sizes.h"
+
+namespace unisono::run {
+namespace {
+
+using Decision = RestartPolicy::Decision;
+
+// How long ranks that wait in init() may do so when nobody is left to let them in.
+constexpr auto kLastWaitTime = std::chrono::seconds(1);
+
+std::string launcher_of(int node) { return fmt::format("the launcher of node {}", node); }
+
+}  // namespace
+
+JobDecisions::JobDecisions(Setup setup, RejoiningFacts facts)
+    : setup_(std::move(setup)),
+      policy_(setup_.shape.restart, setup_.shape.max_restarts, std::move(facts)),
+      nodes_(at(setup_.shape.node_count), Node{.has_left = setup_.is_alone}) {
+  nodes_[at(setup_.self)] = Node{.is_here = true};
+}
+
+void JobDecisions::take_over() {
+  phase_ = Phase::kRunning;
+  policy_.on_end();
+}
+
+void JobDecisions::on_event(int node, const Event& event) {
+  switch (event.kind) {
+    case Event::Kind::kExited:
+      return policy_.on_exit(event.rank);
+    case Event::Kind::kFailed:
+      policy_.on_exit(event.rank);
+      return on_failure(node, {event.rank}, event.failure);
+    case Event::Kind::kLastFailure:
+      phase_ = Phase::kRunning;
+      if (std::exchange(has_failed_, true)) return;
+      return push_to_others(node, {.kind = Order::Kind::kFail, .failure = event.failure});
+    case Event::Kind::kEnding:
+      return on_told_to_end(node);
+    case Event::Kind::kGone:
+      nodes_[at(node)].is_ending = false;
+      return;
+  }
+}
+
+Status JobDecisions::may_come(int node) const {
+  if (!nodes_[at(node)].is_here) return Status();
+  return {
+      ErrorCode::kRendezvous,
+      fmt::format("node {0} has a launcher already: give each machine a --node-rank of its own, "
+                  "from 0 to {1} (one whose machine has crashed counts as lost within 15 s)",
+                  node, setup_.shape.node_count - 1)};
+}
+
+void JobDecisions::on_come(int node) {
+  nodes_[at(node)].is_here = true;
+  if (phase_ == Phase::kRunning) say(launcher_of(node) + " has come again");
+}
+
+void JobDecisions::on_lost(int node, const std::string& why) {
+  Node& lost = nodes_[at(node)];
+  if (!std::exchange(lost.is_here, false) || is_over_) return;
+  lost.is_ending = false;
+  std::vector<int> ranks;
+  for (int i = 0; i < setup_.shape.local_size; ++i) {
+    const int rank = setup_.shape.first_rank(node) + i;
+    if (policy_.runs(rank)) ranks.push_back(rank);
+    policy_.on_exit(rank);
+  }
+  const Failure failure{1, fmt::format("{} is lost: {}", launcher_of(node), why)};
+  if (phase_ == Phase::kGathering || ranks.empty()) return say(failure.what);
+  on_failure(node, ranks, failure);
+}
+
+// Of one rank, or of all that a lost launcher had.
+void JobDecisions::on_failure(int node, const std::vector<int>& ranks, const Failure& failure) {
+  if (phase_ == Phase::kGathering) return;  // it ends with all others
+  const int restarts_before = policy_.restarts();
+  const Decision decision = policy_.on_failure(ranks, !has_failed_);
+  const bool has_launcher = nodes_[at(node)].is_here;
+  const int rank = has_launcher ? ranks.front() : -1;
+  const auto starting = [&](const std::string& who, std::string_view why = "") {
+    return fmt::format(
+        "{}; starting {} again{} ({} of {} restarts{})", failure.what, who, why, policy_.restarts(),
+        setup_.shape.max_restarts,
+        policy_.restarts() != restarts_before ? "" : ", counted with the failure before");
+  };
+  const auto order_there = [&](Order::Kind kind, const std::string& text) {
+    if (node != setup_.self) say(text);
+    if (has_launcher) push(node, {.kind = kind, .rank = rank, .text = text});
+  };
+  switch (decision) {
+    case Decision::kFailed:
+      return fail(node, rank, failure);
+    case Decision::kGoesOn:
+      return order_there(Order::Kind::kSay, failure.what + "; the others go on without it");
+    case Decision::kRankRestarts:
+      return order_there(Order::Kind::kClear,
+                         has_launcher ? starting(fmt::format("rank {}", rank))
+                                      : starting("its ranks", " once it has come again"));
+    case Decision::kAllRestart:
+      return end_all(failure, starting("all ranks", setup_.shape.restart == Restart::kAll
+                                                        ? ""
+                                                        : ", as none is left to rejoin"));
+  }
+}
+
+// Its ranks end on purpose. Where it is the one that decides, the others have none any more.
+void JobDecisions::on_told_to_end(int node) {
+  policy_.on_end();
+  if (node == setup_.self) {
+    const std::string text = launcher_of(node) + " was told to end";
+    push_to_others(node, {.kind = Order::Kind::kAlone, .text = text});
+    for (int other = 0; other < setup_.shape.node_count; ++other) {
+      if (other != node) leave(other);
+    }
+  } else {
+    say(launcher_of(node) + " was told to end; no rank is started again");
+    leave(node);
+  }
+  if (std::exchange(phase_, Phase::kRunning) == Phase::kRunning || node == setup_.self) return;
+  fail(setup_.self, -1, {1, launcher_of(node) + " was told to end before all ranks had started"});
+}
+
+void JobDecisions::leave(int node) {
+  nodes_[at(node)] = Node{.has_left = true};
+  for (int i = 0; i < setup_.shape.local_size; ++i) {
+    policy_.on_exit(setup_.shape.first_rank(node) + i);
+  }
+}
+
+void JobDecisions::end_all(const Failure& failure, std::string text) {
+  phase_ = Phase::kGathering;
+  for (Node& node : nodes_) node.is_ending = node.is_here;
+  push_to_all({.kind = Order::Kind::kEndAll, .text = std::move(text), .failure = failure});
+}
+
+// The first one is everybody's, others are told where they happened.
+void JobDecisions::fail(int node, int rank, const Failure& failure) {
+  const Order order{.kind = Order::Kind::kFail, .rank = rank, .failure = failure};
+  if (!std::exchange(has_failed_, true)) return push_to_all(order);
+  push(nodes_[at(node)].is_here ? node : setup_.self, order);
+}
+
+void JobDecisions::push_to_others(int than, const Order& order) {
+  for (int node = 0; node < setup_.shape.node_count; ++node) {
+    if (node != than && nodes_[at(node)].is_here) push(node, order);
+  }
+}
+
+void JobDecisions::look(TimePoint now) {
+  if (phase_ == Phase::kGathering) gather(now);
+  if (phase_ == Phase::kGathering) return;
+  start_due();
+  look_for_end(now);
+}
+
+void JobDecisions::gather(TimePoint now) {
+  std::vector<int> absent;
+  for (int node = 0; node < setup_.shape.node_count; ++node) {
+    const Node& each = nodes_[at(node)];
+    if (each.is_ending) return;
+    if (!each.is_here && !each.has_left) absent.push_back(node);
+  }
+  if (absent.empty()) return start_all();
+  await(absent, now);
+}
+
+void JobDecisions::await(const std::vector<int>& absent, TimePoint now) {
+  const std::string who = fmt::format("the launcher{} of node{} {}", absent.size() > 1 ? "s" : "",
+                                      absent.size() > 1 ? "s" : "", fmt::join(absent, ", "));
+  const std::string patience =
+      tools::format_duration(std::chrono::duration<double>(setup_.patience).count());
+  if (await_until_ == kNever) await_until_ = later(now, setup_.patience);
+  for (int node = 0; node < setup_.shape.node_count; ++node) {
+    if (!nodes_[at(node)].is_here || std::exchange(nodes_[at(node)].knows_absent, true)) continue;
+    push(node, {.text = fmt::format("waiting up to {} for {}", patience, who)});
+  }
+  if (now < await_until_) return;
+  await_until_ = kNever;
+  phase_ = Phase::kRunning;
+  fail(setup_.self, -1,
+       {1, fmt::format("{} did not come within {} (UNISONO_TIMEOUT): run the same command there, "
+                       "with its --node-rank",
+                       who, patience)});
+}
+
+void JobDecisions::start_all() {
+  phase_ = Phase::kRunning;
+  await_until_ = kNever;
+  static_cast<void>(policy_.all_are_due());
+  auto meeting = setup_.next_meeting(policy_.restarts());
+  if (!meeting) return fail(setup_.self, -1, {1, meeting.error().message()});
+  meeting_ = *std::move(meeting);
+  for (int node = 0; node < setup_.shape.node_count; ++node) {
+    nodes_[at(node)].knows_absent = false;
+    if (!nodes_[at(node)].is_here) continue;
+    push(node, {.kind = Order::Kind::kStartAll, .meeting = meeting_});
+    for (int i = 0; i < setup_.shape.local_size; ++i) {
+      policy_.on_start(setup_.shape.first_rank(node) + i, false);
+    }
+  }
+}
+
+// Those of a node without a launcher wait for it.
+void JobDecisions::start_due() {
+  if (has_failed_ && !setup_.keep_going) return;
+  meeting_.restarts = policy_.restarts();
+  const auto can_start = [this](int rank) { return nodes_[at(node_of(rank))].is_here; };
+  for (const int rank : policy_.due_ranks(can_start)) {
+    policy_.on_start(rank, true);
+    push(node_of(rank), {.kind = Order::Kind::kStart, .rank = rank, .meeting = meeting_});
+  }
+}
+
+// Those that wait then were started again too late: nobody is left whom they could rejoin.
+void JobDecisions::look_for_end(TimePoint now) {
+  const bool may_end = !is_over_ && policy_.only_waiting_run();
+  if (!may_end) {
+    over_at_ = kNever;
+    return;
+  }
+  if (over_at_ == kNever) over_at_ = now + kLastWaitTime;
+  if (policy_.any_runs() && now < over_at_) return;
+  over_at_ = kNever;
+  is_over_ = true;
+  push_to_all({.kind = Order::Kind::kOver});
+}
+
+std::optional<JobDecisions::Addressed> JobDecisions::next_order() {
+  if (orders_.empty()) return std::nullopt;
+  Addressed next = std::move(orders_.front());
+  orders_.pop_front();
+  return next;
+}
+
+}  // namespace unisono::run
