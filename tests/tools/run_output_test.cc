@@ -126,6 +126,17 @@ TEST(RunOutput, RankZeroReadsTheTerminal) {
   EXPECT_THAT(launcher.out(), AllOf(HasSubstr("<0:typed text>"), HasSubstr("<1:>")));
 }
 
+TEST(RunOutput, ShowsWhatRankZeroAsksBeforeItIsAnswered) {
+  LaunchOptions options;
+  options.terminal = true;
+  Launcher launcher(shell({"--no-prefix"}, "printf 'name? '; read name; echo \"<$name>\""),
+                    options);
+  ASSERT_TRUE(launcher.prints("name? "));
+  launcher.type("bob\n");
+  EXPECT_EQ(launcher.wait(), 0);
+  EXPECT_THAT(launcher.out(), HasSubstr("<bob>"));
+}
+
 TEST(RunOutput, RankZeroSeesTheEndOfTheTerminalsInput) {
   LaunchOptions options;
   options.terminal = true;

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "launcher.h"
+#include "shell.h"
 #include "tests/support/temporary_folder.h"
 
 namespace unisono::run {
@@ -110,6 +111,16 @@ TEST(RunRestart, OfAllEndsWithTheStatusOfTheLastFailure) {
 
 // Ranks that do not rejoin end of the first failure: all begin anew once nobody is left to rejoin,
 // and that is one failure.
+// All are to start again, and end, while the job fails of another cause.
+TEST(RunRestart, OfAllIsNoneWhereOutputCannotBeWritten) {
+  const test::ShellRun run = test::run_shell(
+      UNISONO_COMMAND
+      " run -n 2 --max-restarts 1 --restart all -- sh -c '"
+      "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; [ $RANK = 0 ] && exit 3;"
+      "trap \"echo bye; exit 0\" TERM; while :; do sleep 0.01; done' > /dev/full 2> /dev/full");
+  EXPECT_EQ(run.status, 3);
+}
+
 TEST(RunRestart, BecomesOneOfAllWhereTheOthersFailToo) {
   const std::string script =
       "if [ \"$UNISONO_REJOIN\" = on ]; then while :; do sleep 0.01; done; fi;"

@@ -82,6 +82,8 @@ Result<Guard> Guard::start() {
 void Guard::watch(pid_t group) const { write_record(pipe_.get(), group); }
 void Guard::forget(pid_t group) const { write_record(pipe_.get(), -group); }
 
+void Guard::leave() const { ::close(pipe_.get()); }
+
 void Guard::finish() {
   pipe_.reset();
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {

@@ -19,6 +19,8 @@ class Guard {
   /// Puts a group under the guard. A rank calls this itself before exec: until then it holds the
   /// pipe too, so the guard cannot see the launcher die before it knows the group.
   void watch(pid_t group) const;
+  /// In a rank: it is watched now, and an exec that hangs is not to look like a living launcher.
+  void leave() const;
   /// The group is empty and its number may be used by others.
   void forget(pid_t group) const;
 

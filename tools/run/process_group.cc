@@ -38,6 +38,7 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
                               const Signals& signals, int out, int err, int failure) {
   ::setpgid(0, 0);
   guard.watch(::getpid());
+  guard.leave();
   const int null = request.stdin_fd < 0 ? ::open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
   const int in = request.stdin_fd < 0 ? null : request.stdin_fd;
   // dup2 onto itself would leave close-on-exec set; only stdin can already be in its place.

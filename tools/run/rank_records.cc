@@ -69,7 +69,8 @@ bool RankRecords::has_joined_none(int local_rank) const {
   const auto at = static_cast<std::size_t>(local_rank);
   if (at >= memory_.size()) return false;
   const Result<recorder::RankRecord> record = recorder::read_record(memory_[at].fd.get(), "");
-  return !record || record->opened_ns == memory_[at].predecessor_opened_ns;
+  if (!record) return record.error().code() == ErrorCode::kNotMember;
+  return record->opened_ns == memory_[at].predecessor_opened_ns;
 }
 
 bool RankRecords::Job::is_whole() const {

@@ -44,6 +44,7 @@ std::size_t RankStream::read_once(OutputQueue& queue) {
   }
   std::string lines;
   cutter_.add(std::string_view(buffer, static_cast<std::size_t>(bytes)), &lines);
+  if (prompts_ && static_cast<std::size_t>(bytes) < kReadBytes) cutter_.finish(&lines);
   queue.push(target_, std::move(lines));
   return static_cast<std::size_t>(bytes);
 }

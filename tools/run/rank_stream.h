@@ -14,9 +14,10 @@ namespace unisono::run {
 
 class RankStream {
  public:
-  /// `target` is the launcher's own descriptor, 1 or 2, that the lines go to.
-  RankStream(UniqueFd pipe, std::string prefix, int target)
-      : pipe_(std::move(pipe)), cutter_(std::move(prefix)), target_(target) {}
+  /// `target` is the launcher's own descriptor, 1 or 2, that the lines go to; `prompts`: also what
+  /// is no whole line yet, where nothing follows it at once.
+  RankStream(UniqueFd pipe, std::string prefix, int target, bool prompts)
+      : pipe_(std::move(pipe)), cutter_(std::move(prefix)), target_(target), prompts_(prompts) {}
 
   bool is_open() const { return static_cast<bool>(pipe_); }
   int fd() const { return pipe_.get(); }
@@ -37,6 +38,7 @@ class RankStream {
   UniqueFd pipe_;
   LineCutter cutter_;
   int target_;
+  bool prompts_;
 };
 
 }  // namespace unisono::run

@@ -185,6 +185,7 @@ run::JobSpec make_job(Running& job) {
           .place = job.arguments.have_launchers_to_meet()
                        ? fmt::format(" on node {}", job.facts.node_rank)
                        : "",
+          .reads_input = job.facts.node_rank == 0,
           .prefix = job.arguments.prefix,
           .keep_going = job.arguments.keep_going,
           .ranks_at = [&job](const run::MeetingPoint& meeting,

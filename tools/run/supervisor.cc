@@ -126,7 +126,9 @@ class Supervisor {
 };
 
 int Supervisor::run() {
-  if (const Status started = stdin_.start(); !started.ok()) say(started.message());
+  if (job_.reads_input) {
+    if (const Status started = stdin_.start(); !started.ok()) say(started.message());
+  }
   settle();
   while (!is_over()) {
     wait_for_events();
@@ -175,6 +177,7 @@ void Supervisor::start_all(const MeetingPoint& meeting) {
   tell_verdict();
   processes_.clear();
   failure_.reset();
+  failures_told_ = 0;
   for (const RankSpec& spec : job_.ranks_at(meeting, false)) {
     if (!failure_) failure_ = start_rank(spec, meeting, false);
     if (failure_) control_.tell({.kind = Event::Kind::kExited, .rank = spec.rank});
@@ -216,15 +219,19 @@ std::optional<Failure> Supervisor::start_rank(const RankSpec& spec, const Meetin
     return Failure{failure->exit_status, failure->message};
   }
   auto& group = std::get<ProcessGroup>(started);
-  const auto prefix = [&](int fd) {
-    return job_.prefix ? rank_prefix(spec.rank, job_.world_size, tools::wants_colour(fd)) : "";
+  const auto stream = [&](UniqueFd pipe, int fd) {
+    const std::string prefix =
+        job_.prefix ? rank_prefix(spec.rank, job_.world_size, tools::wants_colour(fd)) : "";
+    // Somebody is to answer what it asks.
+    const bool prompts = has_stdin && !job_.prefix && ::isatty(fd) != 0;
+    return RankStream(std::move(pipe), prefix, fd, prompts);
   };
   processes_.push_back(RankProcess{
       .rank = spec.rank,
       .local_rank = spec.local_rank,
       .leader = group.leader,
-      .out = RankStream(std::move(group.out), prefix(STDOUT_FILENO), STDOUT_FILENO),
-      .err = RankStream(std::move(group.err), prefix(STDERR_FILENO), STDERR_FILENO),
+      .out = stream(std::move(group.out), STDOUT_FILENO),
+      .err = stream(std::move(group.err), STDERR_FILENO),
   });
   return std::nullopt;
 }
@@ -425,9 +432,10 @@ void Supervisor::on_rank_end(RankProcess& process, int wait_status) {
   if (event.kind == Event::Kind::kExited) on_failure(std::move(event.failure));
 }
 
-// Of the launcher, or of a rank that it cannot start.
+// Of the launcher, or of a rank that it cannot start. Nobody starts again then.
 void Supervisor::on_own_failure(Failure failure) {
-  if (!failure_) control_.tell({.kind = Event::Kind::kLastFailure, .failure = failure});
+  if (!failure_ || all_end_here_)
+    control_.tell({.kind = Event::Kind::kLastFailure, .failure = failure});
   on_failure(std::move(failure));
 }
 
@@ -445,7 +453,7 @@ void Supervisor::on_failure(Failure failure) {
 
 // The others' reports have scrolled the cause away.
 void Supervisor::repeat_first_failure() {
-  if (failures_told_ > 1) say(fmt::format("first failure: {}", failure_->what));
+  if (failure_ && failures_told_ > 1) say(fmt::format("first failure: {}", failure_->what));
 }
 
 // The ranks themselves may have had nothing to say, as those that were ended. Where the launcher
@@ -466,6 +474,7 @@ void Supervisor::tell_verdict() {
 }
 
 // No record tells where ranks have not met, as when the others wait for one whose end looks well.
+// One whose command closes descriptors has a record of its own, and none here.
 void Supervisor::tell_absent() {
   std::vector<std::string> names;
   for (const RankProcess& process : processes_) {
@@ -474,7 +483,7 @@ void Supervisor::tell_absent() {
   }
   if (names.empty()) return;
   say(list_of(names, 4) +
-      " ended with status 0 and joined no job; the others may have waited for " +
+      " ended with status 0 and left no record of a job; the others may have waited for " +
       (names.size() > 1 ? "them" : "it"));
 }
 

@@ -25,7 +25,8 @@ struct JobSpec {
   std::vector<std::string> command;
   std::size_t local_size = 1;
   int world_size = 1;
-  std::string place;  ///< of its ranks, for people: " on node 1"; empty where all are here
+  std::string place;        ///< of its ranks, for people: " on node 1"; empty where all are here
+  bool reads_input = true;  ///< rank 0, which reads the standard input, is started here
   bool prefix = true;
   bool keep_going = false;
   /// The ranks of this node as they are started there, each to rejoin the others or all anew.
