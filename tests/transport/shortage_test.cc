@@ -18,6 +18,7 @@
 #include "tests/support/watchdog.h"
 #include "tests/unit/stream_fixture.h"
 #include "transports/loopback/loopback_transport.h"
+#include "transports/shm/heap.h"
 #include "transports/shm/shm_transport.h"
 #include "transports/tcp/frame_writer.h"
 
@@ -314,6 +315,31 @@ TEST(Shortage, OfMemoryForAFrameOfTheLoopbackLeavesNothingForThePeer) {
   ASSERT_EQ(sink.frames.size(), 1U);
   EXPECT_EQ(sink.frames[0].header.sequence, 1U);
   EXPECT_EQ(sink.frames[0].payload, payload);
+}
+
+TEST(Shortage, OfMemoryForItsListsLeavesTheHeapAsItWas) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  was_refused = false;
+  bool had_enough = false;
+  for (std::uint64_t nth = 1; !had_enough; ++nth) {
+    const auto heap = std::move(*shm::Heap::create(kBytes));
+    void* first = nullptr;
+    refused_allocation = allocations + nth;
+    try {
+      first = *heap->allocate(4096);
+    } catch (const std::bad_alloc&) {
+    }
+    had_enough = allocations < refused_allocation;
+    if (first != nullptr) {
+      refused_allocation = allocations + 1;
+      EXPECT_TRUE(heap->release(first)) << "gives memory back without any";
+    }
+    refused_allocation = 0;
+    const auto all = heap->allocate(kBytes);
+    EXPECT_TRUE(all) << "with allocation " << nth << " refused: " << all.status().message();
+  }
+  EXPECT_TRUE(was_refused);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <utility>
 
 namespace unisono::shm {
 
@@ -34,14 +35,17 @@ Result<void*> Heap::allocate(std::size_t bytes) {
                       " bytes are used; free buffers or allocate smaller ones");
   }
   const std::size_t offset = found->first;
+  // Where this throws nothing has changed.
+  const auto entry = used_.insert_or_assign(offset, need).first;
   if (Status reserved = mapping_->reserve(offset, need); !reserved) {
     mapping_->punch(offset, need);
+    used_.erase(entry);
     return reserved;
   }
-  const std::size_t rest = found->second - need;
-  free_.erase(found);
-  if (rest > 0) free_[offset + need] = rest;
-  used_[offset] = need;
+  Ranges::node_type rest = free_.extract(found);
+  rest.key() += need;
+  rest.mapped() -= need;
+  if (rest.mapped() > 0) free_.insert(std::move(rest));
   used_bytes_ += need;
   return static_cast<void*>(mapping_->base() + offset);
 }
@@ -55,28 +59,27 @@ Status Heap::release(void* pointer) {
                   "release() of a pointer that allocate() did not return or that was released "
                   "before");
   }
-  const std::size_t bytes = found->second;
-  used_.erase(found);
-  used_bytes_ -= bytes;
-  mapping_->punch(offset, bytes);
-  give_back(offset, bytes);
+  used_bytes_ -= found->second;
+  mapping_->punch(offset, found->second);
+  give_back(used_.extract(found));
   return {};
 }
 
-void Heap::give_back(std::size_t offset, std::size_t bytes) {
-  auto next = free_.lower_bound(offset);
-  if (next != free_.end() && next->first == offset + bytes) {
-    bytes += next->second;
+// The entry moves from one map to the other: nothing is allocated that could be refused.
+void Heap::give_back(Ranges::node_type range) {
+  auto next = free_.lower_bound(range.key());
+  if (next != free_.end() && next->first == range.key() + range.mapped()) {
+    range.mapped() += next->second;
     next = free_.erase(next);
   }
   if (next != free_.begin()) {
     const auto before = std::prev(next);
-    if (before->first + before->second == offset) {
-      before->second += bytes;
+    if (before->first + before->second == range.key()) {
+      before->second += range.mapped();
       return;
     }
   }
-  free_[offset] = bytes;
+  free_.insert(std::move(range));
 }
 
 }  // namespace unisono::shm

@@ -38,13 +38,14 @@ class Heap {
   const std::shared_ptr<Mapping>& mapping() const { return mapping_; }
 
  private:
+  using Ranges = std::map<std::size_t, std::size_t>;  // offset -> bytes
   explicit Heap(std::shared_ptr<Mapping> mapping);
-  void give_back(std::size_t offset, std::size_t bytes);
+  void give_back(Ranges::node_type range);
 
   std::shared_ptr<Mapping> mapping_;
   mutable std::mutex mutex_;
-  std::map<std::size_t, std::size_t> free_;  // offset -> bytes, never adjacent
-  std::map<std::size_t, std::size_t> used_;
+  Ranges free_;  // never adjacent
+  Ranges used_;
   std::size_t used_bytes_ = 0;
 };
 
