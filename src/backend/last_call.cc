@@ -1,10 +1,17 @@
 #include "backend/last_call.h"
 
+#include <bit>
+
 namespace unisono {
 namespace {
 
+// 0 and -0 are equal, but not what they make of a number.
+bool has_equal_bits(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
+
 bool computes_as(const ReduceOp& a, const ReduceOp& b) {
-  return a.kind == b.kind && a.scalar == b.scalar && a.function == b.function &&
+  return a.kind == b.kind && has_equal_bits(a.scalar, b.scalar) && a.function == b.function &&
          a.context == b.context && a.commutative == b.commutative;
 }
 
@@ -49,8 +56,8 @@ bool LastCall::has_right_buffers(const Call& call) const {
   const auto in = reinterpret_cast<std::uintptr_t>(call.in);
   const auto out = reinterpret_cast<std::uintptr_t>(call.out);
   if (shape_.in_place) {
-    return in - out == reinterpret_cast<std::uintptr_t>(call_.in) -
-                           reinterpret_cast<std::uintptr_t>(call_.out);
+    return in - out ==
+           reinterpret_cast<std::uintptr_t>(call_.in) - reinterpret_cast<std::uintptr_t>(call_.out);
   }
   return in + shape_.input_bytes <= out || out + shape_.output_bytes <= in;
 }

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "backend/last_call.h"
@@ -40,6 +42,17 @@ TEST_F(LastCallTest, IsNotAnotherCall) {
   EXPECT_FALSE(is_again_with([](Call& c) { c.options.algorithm = "ring"; }));
   static const std::size_t counts[]{4};
   EXPECT_FALSE(is_again_with([](Call& c) { c.out_counts = counts; }));
+}
+
+// The factors 0 and -0 are equal, and their products are not; NaN is not equal to itself.
+TEST_F(LastCallTest, HasTheSameFactorBitByBit) {
+  call.op = ops::premultiplied_sum(-0.0);
+  last.remember(call, {.input_bytes = 16, .output_bytes = 16}, {}, 3);
+  EXPECT_TRUE(is_again_with([](Call&) {}));
+  EXPECT_FALSE(is_again_with([](Call& c) { c.op = ops::premultiplied_sum(0.0); }));
+  call.op = ops::premultiplied_sum(std::numeric_limits<double>::quiet_NaN());
+  last.remember(call, {.input_bytes = 16, .output_bytes = 16}, {}, 3);
+  EXPECT_TRUE(is_again_with([](Call&) {}));
 }
 
 // If it takes long it goes on by what it was given itself.
@@ -104,6 +117,17 @@ TEST_F(LastCallTest, IsCountedOnce) {
   last.note_repeated();
   EXPECT_EQ(last.take_uncounted(), 2u);
   EXPECT_EQ(last.take_uncounted(), 0u);
+}
+
+TEST(LastReduction, IsMadeAnewForAnotherZero) {
+  LastReduction last(2);
+  for (const double factor : {-0.0, 0.0, -0.0}) {
+    const Call call{.type = DataType::kFloat32, .op = ops::premultiplied_sum(factor)};
+    const float in = 1.0F;
+    float out = 5.0F;
+    (*last.of(call, Order::kAny))->prepare(&out, &in, 1);
+    EXPECT_EQ(std::signbit(out), std::signbit(factor)) << factor;
+  }
 }
 
 TEST(LastReduction, IsMadeAnewForAnotherTypeOperatorOrOrder) {
