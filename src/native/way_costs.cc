@@ -133,9 +133,9 @@ WayCosts predict_costs(const HostFacts& facts, int ranks, Collective collective,
   const double streamed = time({rate(kStreamedWriteCopy), rate(kStreamedReadCopy), own}, false);
   double single = 0;
   if (facts.copies[0][kKernelCopy] != 0) {
-    // Blocks of a rank's come in pieces that fit a slot together.
+    // Blocks for others come in pieces that fit a slot together (ExchangeCall::choose_units).
     const bool in_parts = call.input.holds == Holds::kBlocks;
-    const double piece = std::min(given, in_parts ? kUnit / ranks : kUnit);
+    const double piece = std::min(given, in_parts ? kUnit / (ranks - 1) : kUnit);
     Rates rates{.read = std::max(rate(kKernelCopy), rate_of(facts, kKernelCopy, piece)),
                 .own = own};
     rates.scratch = rate_of(facts, kLocalCopy, std::min(given, kUnit)) / 2;

@@ -132,6 +132,14 @@ TEST(WayCosts, AreCopiesAndWaits) {
   EXPECT_DOUBLE_EQ(halves[2], 500 + 50 / 2 + 50 / 4. + 64 * 500 + 3000) << "of 16 KiB each";
 }
 
+// What others take of a rank's blocks fills a slot: of two ranks one block, as long as they get.
+TEST(WayCosts, OfBlocksBySingleCopyAreOfPiecesThatFillASlotTogether) {
+  HostFacts facts = kPlain;
+  facts.copies[1] = {100, 200, 300, 400, 100, 50};  // of 256 KiB
+  const WayCosts costs = predict_costs(facts, 2, Collective::kAllToAll, kMib / 2);
+  EXPECT_DOUBLE_EQ(costs[2], 100 / 4. + 50 / 4. + 2000);
+}
+
 TEST(WayCosts, OfAClassAreThoseOfItsLargestCall) {
   const int size = size_of_call(100'000);  // 64 KiB < b <= 128 KiB
   EXPECT_EQ(predict_class(kPlain, {2, 2}, Collective::kAllGather, size),
