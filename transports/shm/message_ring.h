@@ -51,6 +51,7 @@ inline constexpr std::size_t kRingBytesMax = std::size_t{1} << 30;
 /// The piece of a frame that is published at once: the reader copies one out while the writer
 /// writes the next. A quarter of the frame within these bounds; smaller rings use smaller pieces.
 inline constexpr std::size_t kPieceBytesMin = 16 * 1024;
+static_assert(kPieceBytesMin >= kSettlingPieceBytes);
 inline constexpr std::size_t kPieceBytesMax = 64 * 1024;
 
 /// Pieces of this size or more go in a buffer, if there is one and the message is one frame: longer

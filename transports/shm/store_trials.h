@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "base/trial_facts.h"
+#include "transports/shm/segment.h"
 #include "transports/shm/trial_memory.h"
 #include "transports/shm/way_checks.h"
 
@@ -52,9 +53,11 @@ inline constexpr std::uint32_t kPiecesUntilNext = 20'000;
 inline constexpr std::uint32_t kPiecesUntilCheck = 1'000;
 /// Most are of one size. (Rings of two cores of an EPYC take 1.9 times as long in its slow state.)
 inline constexpr std::uint32_t kPiecesChangedPercent = 150;
-/// Before those that are timed: pieces of 8 KiB go around the largest ring. Shorter ones would take
-/// too long to.
-inline constexpr std::uint32_t kSettlingPieces = 128;
+/// Before those that are timed: pieces as long as those of long frames are at least go around the
+/// largest ring. Shorter ones would take too long to.
+inline constexpr std::size_t kSettlingPieceBytes = std::size_t{16} << 10;
+inline constexpr auto kSettlingPieces =
+    static_cast<std::uint32_t>(kSegmentRingBytesMax / kSettlingPieceBytes);
 
 /// Pieces that are timed in a row.
 inline constexpr std::size_t kTrialRow = 8;
