@@ -56,11 +56,6 @@ bool SegmentGroup::count_closed(int member) const {
   return header().closed_count.fetch_add(1, std::memory_order_acq_rel) + 1 == opened_by_;
 }
 
-Rank SegmentGroup::world_rank(int member) const {
-  const int local = members_[static_cast<std::size_t>(member)];
-  return shared_->peers.world_ranks[static_cast<std::size_t>(local)];
-}
-
 TrialMemory& SegmentGroup::trial_memory() const { return shared_->control().trials; }
 
 bool SegmentGroup::has_all_ranks() const { return size() == shared_->size(); }

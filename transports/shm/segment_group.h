@@ -23,7 +23,6 @@ class SegmentGroup {
 
   int size() const { return static_cast<int>(members_.size()); }
   int self() const { return self_; }
-  Rank world_rank(int member) const;
   /// For a group that is closed unused because only so many members could open it: the last of
   /// these gives the block back.
   void set_opened_by(std::size_t members) { opened_by_ = members; }
