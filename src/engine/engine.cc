@@ -189,6 +189,22 @@ class Engine::Waiter {
   Engine& engine_;
 };
 
+// Threads that a callback of the user's starts inherit the slices of the thread that runs it, for
+// life. Callbacks run when the lock is given back; this is destroyed just before.
+class Engine::SlicesForCallbacks {
+ public:
+  SlicesForCallbacks(const Engine& engine, ShortSlices& slices)
+      : engine_(engine), slices_(slices) {}
+  ~SlicesForCallbacks() {
+    if (engine_.has_deferred()) slices_.give_back();
+  }
+  SlicesForCallbacks(const SlicesForCallbacks&) = delete;
+
+ private:
+  const Engine& engine_;
+  ShortSlices& slices_;
+};
+
 template <typename IsDone>
 bool Engine::wait_until(const IsDone& is_done, TimePoint until) {
   const Waiter waiter(*this);
@@ -199,6 +215,7 @@ bool Engine::wait_until(const IsDone& is_done, TimePoint until) {
     bool moved = false;
     if (try_lock()) {
       const Lock lock(*this, std::adopt_lock);
+      const SlicesForCallbacks given_back(*this, slices);
       moved = poll();
       if (looks.looked(moved) || found != Contention::Who::kNobody) {
         const TimePoint now = Clock::now();

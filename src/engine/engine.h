@@ -135,6 +135,7 @@ class Engine {
   void give_lock_away() { locked_.store(false, std::memory_order_release); }
   void run_deferred();
   class Waiter;
+  class SlicesForCallbacks;
   template <typename IsDone>
   bool wait_until(const IsDone& is_done, TimePoint until);
   bool try_end(Task& task);

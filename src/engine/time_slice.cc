@@ -43,9 +43,11 @@ void ShortSlices::ask() {
   if (helps && set_slice(*now, kShortSliceNs)) before_ = now->runtime;
 }
 
-ShortSlices::~ShortSlices() {
+void ShortSlices::give_back() {
   if (!before_) return;
   if (const std::optional<Attributes> now = own_attributes()) set_slice(*now, *before_);
+  before_.reset();
+  has_asked_ = false;
 }
 
 }  // namespace unisono

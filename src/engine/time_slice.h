@@ -16,10 +16,12 @@ class ShortSlices {
   ShortSlices() = default;
   ShortSlices(const ShortSlices&) = delete;
   ShortSlices& operator=(const ShortSlices&) = delete;
-  ~ShortSlices();
+  ~ShortSlices() { give_back(); }
 
   /// The first time: two system calls. After that nothing.
   void ask();
+  /// Before the end; ask() asks again.
+  void give_back();
 
  private:
   bool has_asked_ = false;

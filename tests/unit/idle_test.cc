@@ -13,9 +13,12 @@
 #include <cstdint>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "comm/runtime.h"
+#include "engine/engine.h"
 #include "engine/time_slice.h"
+#include "tests/support/deaf_host.h"
 #include "tests/support/map_store.h"
 #include "unisono/helper_threads.h"
 #include "unisono/unisono.hpp"
@@ -228,6 +231,45 @@ TEST(ShortSlices, AreAskedForOnceAndGivenBack) {
     slices.ask();
     EXPECT_EQ(time_slice_of(0), can_be_short ? kShortSlice : before);
   }
+  EXPECT_EQ(time_slice_of(0), before);
+}
+
+// Ends when the thread that looks has short slices, and it may.
+class UntilShortSlices final : public Operation {
+ public:
+  explicit UntilShortSlices(bool may_end) : may_end_(may_end) {}
+  void let_end() { may_end_ = true; }
+  bool advance() override { return may_end_ && time_slice_of(0) == kShortSlice; }
+  void fail(const Status&) override {}
+  void waiting_for(std::vector<Rank>*) const override {}
+
+ private:
+  std::atomic<bool> may_end_;
+};
+
+TEST(ShortSlices, AreNotThoseOfACallback) {
+  if (!slices_can_be_short()) GTEST_SKIP() << "Linux 6.12 gives threads slices of their own";
+  DeafHost host;
+  Engine engine(host, 1, 0, IdleChoice("sleep", {}));
+  const Duration before = time_slice_of(0);
+  Duration in_callback{};
+  UntilShortSlices first(true), second(false);
+  Task calls_back, task;
+  calls_back.operation = &first;
+  calls_back.on_done = [&](Task&) {
+    engine.defer([&] {
+      in_callback = time_slice_of(0);
+      second.let_end();
+    });
+  };
+  task.operation = &second;
+  {
+    const Engine::Lock lock(engine);
+    engine.start(calls_back);
+    engine.start(task);
+  }
+  EXPECT_TRUE(engine.wait(task, kNever)) << "they are short again after the callback";
+  EXPECT_EQ(in_callback, before);
   EXPECT_EQ(time_slice_of(0), before);
 }
 
