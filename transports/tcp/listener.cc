@@ -6,7 +6,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <cerrno>
 #include <utility>
 #include <vector>
 
@@ -23,19 +22,13 @@ Status refused(const StreamOptions& options, const std::string& where, int error
     return {ErrorCode::kSystem,
             fmt::format("rank {} cannot listen on {}: {}", options.rank, where, errno_text(error))};
   }
-  if (error == EADDRINUSE) {
-    return {ErrorCode::kRendezvous,
-            fmt::format("rank {} cannot listen on {}: port {} is taken by another process",
-                        options.rank, where, options.port)};
-  }
   return {ErrorCode::kSystem,
           fmt::format("rank {} cannot listen on {}: {} (UNISONO_INTERFACE chooses the address)",
                       options.rank, where, errno_text(error))};
 }
 
 ListenOptions listen_options(const StreamOptions& options) {
-  return {.backlog = options.backlog,
-          .send_buffer_bytes = options.send_buffer_bytes,
+  return {.send_buffer_bytes = options.send_buffer_bytes,
           .receive_buffer_bytes = options.receive_buffer_bytes};
 }
 
@@ -77,8 +70,8 @@ Result<std::vector<std::string>> resolve(boost::asio::io_context& context,
 
 Result<Listener> listen_anywhere(boost::asio::io_context& context, const StreamOptions& options) {
   ListeningSocket socket;
-  const int error = listen_everywhere(options.port, listen_options(options), &socket);
-  if (error != 0) return refused(options, address_text("*", options.port), error);
+  const int error = listen_everywhere(0, listen_options(options), &socket);
+  if (error != 0) return refused(options, "every interface", error);
   std::string address = tcp_address_text(socket.port, local_addresses(socket.is_ipv6));
   const int family = socket.is_ipv6 ? AF_INET6 : AF_INET;
   return listener_of(context, std::move(socket), family, std::move(address));
@@ -90,7 +83,7 @@ Result<Listener> listen(boost::asio::io_context& context, const StreamOptions& o
   if (options.family == StreamOptions::Family::kUnix) return listen_unix(context, options);
   if (options.bind_address.empty()) return listen_anywhere(context, options);
   UNISONO_ASSIGN(const std::vector<std::string> addresses, resolve(context, options));
-  UNISONO_ASSIGN(const Target target, tcp_target(addresses.front(), options.port));
+  UNISONO_ASSIGN(const Target target, tcp_target(addresses.front(), 0));
   ListeningSocket socket;
   const int error = listen_at(reinterpret_cast<const sockaddr*>(&target.address), target.bytes,
                               listen_options(options), &socket);

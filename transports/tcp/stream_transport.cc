@@ -458,7 +458,6 @@ Result<std::unique_ptr<Transport>> make_stream_transport(StreamOptions options) 
     return refuse(fmt::format("{} streams per peer; 0 to {} are allowed (UNISONO_STREAMS)",
                               options.streams, kStreamsMax));
   }
-  if (options.backlog < 1) return refuse("the backlog must be at least 1");
   auto transport = std::make_unique<tcp::StreamTransport>(std::move(options));
   UNISONO_TRY(transport->open());
   return std::unique_ptr<Transport>(std::move(transport));

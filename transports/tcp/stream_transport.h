@@ -23,15 +23,13 @@ struct StreamOptions {
   std::string job_id;  ///< at most 64 bytes, the same on every rank
   JobKey key;          ///< the same on every rank; both may come later by set_identity()
   /// TCP: listen on this host name or numeric address only, and offer it to peers. Empty: listen
-  /// on every interface and offer all addresses of this host.
+  /// on every interface and offer all addresses of this host. The port is any that is free.
   std::string bind_address;
-  std::uint16_t port = 0;  ///< TCP: 0 takes any free port
   /// Connections per peer that kData frames are spread over; 0: one within a host, two between
   /// hosts. The second and later ones are made after `extra_stream_after_bytes` were posted to that
   /// peer.
   int streams = 0;
   std::size_t extra_stream_after_bytes = std::size_t{4} << 20;
-  int backlog = 1024;
   /// Every frame carries sums of its header and payload; the same on every rank.
   bool checksum = false;
   /// SO_SNDBUF and SO_RCVBUF; 0 leaves sizing to the system.
@@ -43,7 +41,7 @@ struct StreamOptions {
 };
 
 /// Listens at once, so that address() can be published. kInvalidArgument for options out of range,
-/// kRendezvous when the port is taken, kSystem with the system's words otherwise.
+/// kSystem with the system's words otherwise.
 Result<std::unique_ptr<Transport>> make_stream_transport(StreamOptions options);
 
 /// Whether this machine can listen in that family at all.
