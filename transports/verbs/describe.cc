@@ -208,13 +208,16 @@ std::string describe(const ibv_async_event& event) {
   return "asynchronous event" + number + "unknown to this version";
 }
 
+std::string describe_errno(int error_number) {
+  return std::string(std::strerror(error_number)) + ", errno " + std::to_string(error_number);
+}
+
 Status call_failed(std::string_view call, const std::string& rail, int error_number,
                    std::size_t bytes) {
   const Cause cause = cause_of(error_number, bytes);
   std::string message = (rail.empty() ? "" : rail + ": ") + std::string(call) + " failed";
   if (bytes > 0) message += " for " + std::to_string(bytes) + " bytes";
-  message += " (" + std::string(std::strerror(error_number)) + ", errno " +
-             std::to_string(error_number) + ")" + cause.words;
+  message += " (" + describe_errno(error_number) + ")" + cause.words;
   return Status(cause.code, std::move(message));
 }
 

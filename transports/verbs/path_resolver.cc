@@ -66,10 +66,6 @@ SocketAddress address_of(const Gid& bytes, const PortSurvey& port, int traffic_c
 
 bool is_link_local(const ibv_gid& gid) { return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80; }
 
-std::string errno_text(int error_number) {
-  return std::string(std::strerror(error_number)) + ", errno " + std::to_string(error_number);
-}
-
 }  // namespace
 
 PathQuery::PathQuery(PathResolver& resolver, const Rail& rail, const QueuePairEnd& peer,
@@ -180,7 +176,7 @@ Status PathQuery::failed(const std::string& what, int error_number) const {
   return Status(ErrorCode::kRankFailed,
                 rail_->name() + ": rdma_cm finds no path from " + rail_->port().shown.gid + " to " +
                     text_of(peer_.gid) + ": " + what +
-                    (error_number > 0 ? " (" + errno_text(error_number) + ")" : "") +
+                    (error_number > 0 ? " (" + describe_errno(error_number) + ")" : "") +
                     (infiniband ? "; ask the subnet manager (saquery -p), and look at the partition"
                                 : "; the peer's address must be reached over this port's network "
                                   "interface (ip route get, ping)"));
@@ -202,7 +198,7 @@ void PathQuery::release() {
   if (id_ == nullptr) return;
   // Events that were not taken go with it.
   if (const int error = error_of(resolver_.api_->destroy_id(id_))) {
-    log::warning("verbs: " + rail_->name() + ": rdma_destroy_id failed (" + errno_text(error) +
+    log::warning("verbs: " + rail_->name() + ": rdma_destroy_id failed (" + describe_errno(error) +
                  ")");
   }
   id_ = nullptr;
@@ -217,7 +213,7 @@ Result<std::unique_ptr<PathResolver>> PathResolver::make(std::shared_ptr<CmApi> 
     return Status(ErrorCode::kUnsupported,
                   "rdma_cm cannot be used, which UNISONO_VERBS_CONNECT=cm asks for "
                   "(rdma_create_event_channel: " +
-                      errno_text(errno) +
+                      describe_errno(errno) +
                       "): load its user interface (modprobe rdma_ucm), see that "
                       "/dev/infiniband/rdma_cm is here and may be read and written (docker run "
                       "--device=/dev/infiniband), or use 'exchange'");
@@ -225,7 +221,7 @@ Result<std::unique_ptr<PathResolver>> PathResolver::make(std::shared_ptr<CmApi> 
   const int flags = fcntl(made->channel_->fd, F_GETFL);
   if (flags < 0 || fcntl(made->channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0) {
     return Status(ErrorCode::kSystem,
-                  "fcntl on rdma_cm's events failed (" + errno_text(errno) + ")");
+                  "fcntl on rdma_cm's events failed (" + describe_errno(errno) + ")");
   }
   return made;
 }

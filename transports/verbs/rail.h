@@ -139,6 +139,8 @@ int error_of(int result);
 /// known (peer dead, cable, memlock, PFC).
 std::string describe(ibv_wc_status status);
 std::string describe(const ibv_async_event& event);
+/// "No route to host, errno 113".
+std::string describe_errno(int error_number);
 /// A failed registration or creation: the call, errno's words, for ENOMEM the memlock limit in
 /// force and how to raise it. `rail` may be empty where the reader knows which.
 Status call_failed(std::string_view call, const std::string& rail, int error_number,
