@@ -1,5 +1,5 @@
-// A rank that lacks memory or descriptors for a link: the link ends, and the cause names this rank,
-// not its peer.
+// A rank that lacks memory or descriptors. Of a link: it ends, and the cause names this rank, not
+// its peer. Of the shared heap: that goes on.
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -340,6 +340,19 @@ TEST(Shortage, OfMemoryForItsListsLeavesTheHeapAsItWas) {
     EXPECT_TRUE(all) << "with allocation " << nth << " refused: " << all.status().message();
   }
   EXPECT_TRUE(was_refused);
+}
+
+TEST(Shortage, OfMemoryForTheWordsOfAnEndOfTheLoopbackPutsItOff) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  const auto hub = std::make_shared<LoopbackHub>(2);
+  LoopbackTransport rank(hub, 0);
+  std::make_unique<LoopbackTransport>(hub, 1).reset();
+  RecordingSink sink;
+  refused_bytes = 1;
+  EXPECT_THROW(rank.poll(sink), std::bad_alloc);
+  refused_bytes = 0;
+  rank.poll(sink);
+  EXPECT_EQ(sink.closed_causes.count(1), 1U);
 }
 
 }  // namespace

@@ -117,8 +117,9 @@ bool LoopbackTransport::Link::poll(Rank peer, FrameSink& sink) {
       continue;
     }
     if (end == QueueEnd::kOpen) return taken > 0;
+    const Status cause = cause_of(end, peer);
     closed_ = true;
-    sink.closed(peer, cause_of(end, peer));
+    sink.closed(peer, cause);
     return true;
   }
   return true;
