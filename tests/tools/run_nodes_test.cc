@@ -61,6 +61,13 @@ Flags script(const std::string& text) { return {"--", "/bin/sh", "-c", text}; }
 
 const Flags kRejoining{UNISONO_REJOINING_RANK};
 
+// A process that has just begun another program shows no environment for a moment.
+pid_t process_of(const Launcher& launcher, int rank) {
+  std::map<int, pid_t> ranks;
+  EXPECT_TRUE(eventually([&] { return (ranks = ranks_of(launcher)).contains(rank); }));
+  return ranks[rank];
+}
+
 void expect_both_end_well(Launcher& first, Launcher& second) {
   EXPECT_EQ(first.wait(), 0) << first.err() << first.out();
   EXPECT_EQ(second.wait(), 0) << second.err() << second.out();
@@ -83,11 +90,14 @@ TEST(RunNodes, AnyRankRejoinsTheOthers) {
 }
 
 TEST(RunNodes, AllStartAgainAtAnotherPlace) {
+  const test::TemporaryFolder folder;
   const Nodes nodes({"--max-restarts", "1", "--restart", "all"});
   const Flags command = script(
-      "echo $TORCHELASTIC_RESTART_COUNT of $RANK port=$MASTER_PORT id=$TORCHELASTIC_RUN_ID.;"
-      "[ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0; [ $RANK = 3 ] && exit 7;"
-      "trap 'exit 9' TERM; while :; do sleep 0.01; done");
+      "cd " + folder.path() +
+      "; echo $TORCHELASTIC_RESTART_COUNT of $RANK port=$MASTER_PORT id=$TORCHELASTIC_RUN_ID.;"
+      "[ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0; trap 'exit 9' TERM; touch told$RANK;"
+      "while [ $RANK != 3 ] || [ ! -e told0 ] || [ ! -e told1 ] || [ ! -e told2 ]; do"
+      "  sleep 0.01; done; exit 7");
   const auto first = nodes.start(0, command), second = nodes.start(1, command);
   expect_both_end_well(*first, *second);
   for (const auto& launcher : {&first, &second}) {
@@ -234,9 +244,9 @@ TEST(RunNodes, AFailureThatNobodyAnswersEndsTheRanksOfItsNode) {
   ASSERT_TRUE(second->prints("[2] here") && second->prints("[3] here")) << second->err();
   first->signal(SIGSTOP);
   ASSERT_TRUE(eventually([&] { return is_stopped(first->pid()); }));
-  const pid_t rank = ranks_of(*second).at(3);
+  const pid_t rank = process_of(*second, 3);
   ASSERT_EQ(::kill(rank, SIGKILL), 0);
-  ASSERT_TRUE(eventually([&] { return ranks_of(*second).size() == 1; }));
+  ASSERT_TRUE(eventually([&] { return !is_alive(rank); }));
   first->signal(SIGKILL);
   EXPECT_EQ(second->wait(), 128 + SIGKILL);
   EXPECT_THAT(second->err(),
@@ -291,16 +301,14 @@ TEST(RunNodes, ALauncherThatIsToldToEndEndsItsRanksAlone) {
 
 TEST(RunNodes, TheSignalToNodeZeroStopsRestarts) {
   const Nodes nodes({"--max-restarts", "9"});
-  const Flags command = script(
-      "echo here; [ $RANK = 2 ] && sleep 1000; [ $RANK = 3 ] && sleep 1001;"
-      "exec sleep 1002");
+  const Flags command = script("echo here; exec sleep 1000");
   const auto first = nodes.start(0, command), second = nodes.start(1, command);
   ASSERT_TRUE(first->prints("[0] here") && first->prints("[1] here")) << first->err();
   ASSERT_TRUE(second->prints("[2] here") && second->prints("[3] here")) << second->err();
   first->signal(SIGINT);
   EXPECT_EQ(first->wait(), 128 + SIGINT);
   ASSERT_TRUE(second->complains("the launcher of node 0 was told to end; the ranks go on"));
-  ASSERT_EQ(::kill(ranks_of(*second).at(3), SIGKILL), 0);
+  ASSERT_EQ(::kill(process_of(*second, 3), SIGKILL), 0);
   EXPECT_EQ(second->wait(), 128 + SIGKILL);
   EXPECT_THAT(second->err(), Not(HasSubstr("starting")));
 }
