@@ -33,7 +33,8 @@ class JobOfNodes {
                       return MeetingPoint{restarts, 1000 + restarts, "id"};
                     },
                     .patience = std::chrono::duration_cast<std::chrono::milliseconds>(kPatience)},
-                   {.waits = [this](int rank, int) { return waiting_.contains(rank); },
+                   {.have_met = [this](int) { return have_met_; },
+                    .waits = [this](int rank, int) { return waiting_.contains(rank); },
                     .has_rejoined = [this](int rank, int) { return rejoined_.contains(rank); }}),
         node_count_(node_count) {}
   JobOfNodes(const JobOfNodes&) = delete;
@@ -51,6 +52,7 @@ class JobOfNodes {
   }
   void fails(int rank) { tell(rank / 2, Event::Kind::kFailed, rank); }
   void exits(int rank) { tell(rank / 2, Event::Kind::kExited, rank); }
+  void not_met() { have_met_ = false; }
   void waits(int rank) { waiting_.insert(rank); }
   void rejoins(int rank) { rejoined_.insert(rank); }
   void lose(int node) { decisions_.on_lost(node, "gone"); }
@@ -76,6 +78,7 @@ class JobOfNodes {
   JobDecisions decisions_;
   const int node_count_;
   TimePoint now_ = TimePoint() + seconds(1);
+  bool have_met_ = true;
   std::set<int> waiting_, rejoined_;
   Order last_;
 };
@@ -110,6 +113,16 @@ TEST(JobDecisions, ARankStartsOnItsNode) {
   EXPECT_THAT(job.orders(), ElementsAre("0: say", "1: clear 3", "1: start 3"));
   EXPECT_EQ(job.last().meeting.restarts, 1);
   EXPECT_EQ(job.last().meeting.port, 1000);
+}
+
+TEST(JobDecisions, AllStartAgainWhereTheyHaveNotMet) {
+  JobOfNodes job(2);
+  job.all_come();
+  job.not_met();
+  job.fails(3);
+  EXPECT_THAT(job.orders(), ElementsAre("0: end all", "1: end all"));
+  EXPECT_EQ(job.last().text,
+            "rank failed; starting all ranks again, as they have not met yet (1 of 2 restarts)");
 }
 
 TEST(JobDecisions, AllOfALostLauncherAreOneFailureAndStartOnceItHasCome) {

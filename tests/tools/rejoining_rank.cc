@@ -1,7 +1,8 @@
 // A rank of a job that outlives failures, for tests of the launcher. Ranks named in VICTIMS ("1,0")
 // die one after the other, each once all are together; the job ends well when all were. With
 // NODE_DIES each kills its launcher, and so all of its node. With DIES_WAITING it dies once it
-// waits to rejoin.
+// waits to rejoin, with DIES_ALONE the first process of that rank before it meets anyone. With
+// ONLY_MEETS it does no more than that.
 #include <unistd.h>
 
 #include <csignal>
@@ -44,7 +45,10 @@ int live() {
       kill(getpid(), SIGKILL);
     }).detach();
   }
+  const char* alone = std::getenv("DIES_ALONE");
+  if (alone != nullptr && done == 0 && std::atoi(alone) == self) return 7;
   Communicator comm = init();
+  if (std::getenv("ONLY_MEETS") != nullptr) return 0;
   for (;; ++done) {
     try {
       expect_members(comm, self, everyone);

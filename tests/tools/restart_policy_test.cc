@@ -17,7 +17,8 @@ class Job {
  public:
   Job(int size, int restarts_max, Restart who = Restart::kFailed)
       : policy(who, restarts_max,
-               {.waits =
+               {.have_met = [this](int at) { return met_.contains(at); },
+                .waits =
                     [this](int rank, int at) {
                       return waiting_.contains({rank, at});
                     },
@@ -27,6 +28,7 @@ class Job {
                     }}),
         size_(size) {
     start_all();
+    meet();
   }
   Job(const Job&) = delete;
 
@@ -43,6 +45,7 @@ class Job {
     for (const int rank : due) policy.on_start(rank, true);
     return due;
   }
+  void meet() { met_.insert(policy.restarts()); }
   void waits(int rank) { waiting_.insert({rank, policy.restarts()}); }
   void rejoins(int rank) { rejoined_.insert({rank, policy.restarts()}); }
 
@@ -50,6 +53,7 @@ class Job {
 
  private:
   const int size_;
+  std::set<int> met_;
   std::set<std::pair<int, int>> waiting_, rejoined_;
 };
 
@@ -108,6 +112,28 @@ TEST(RestartPolicy, AllStartAnewWhereNobodyIsLeftToRejoin) {
   EXPECT_FALSE(job.policy.all_are_due());
   job.start_all();
   EXPECT_EQ(job.fails(1), Decision::kFailed);
+}
+
+TEST(RestartPolicy, AllStartAnewUntilTheyHaveMet) {
+  Job job(3, 3);
+  for (const Decision decision : {Decision::kAllRestart, Decision::kRankRestarts}) {
+    job.policy.all_are_due();
+    job.start_all();
+    if (decision == Decision::kRankRestarts) job.meet();
+    EXPECT_EQ(job.fails(1), decision);
+    EXPECT_EQ(job.policy.had_met(), decision == Decision::kRankRestarts);
+  }
+}
+
+// Also where no rank is left of those that were started together.
+TEST(RestartPolicy, WhoHasMetStaysSo) {
+  Job job(2, 3);
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(job.fails(rank), Decision::kRankRestarts);
+    job.start_due();
+    job.rejoins(rank);
+  }
+  EXPECT_EQ(job.fails(0), Decision::kRankRestarts);
 }
 
 TEST(RestartPolicy, ARankThatHasRejoinedIsOneThatOthersRejoin) {

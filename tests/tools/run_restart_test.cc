@@ -24,6 +24,9 @@ std::vector<std::string> ranks(int count, int restarts) {
       "0.1", UNISONO_REJOINING_RANK};
 }
 
+// Of a script, whose ranks are members of a job from then on.
+const std::string kMeet = "ONLY_MEETS=1 " UNISONO_REJOINING_RANK "; ";
+
 TEST(RunRestart, AFailedRankRejoinsTheOthers) {
   Launcher launcher(ranks(4, 1), {.environment = {"VICTIMS=2"}});
   EXPECT_EQ(launcher.wait(), 0) << launcher.err() << launcher.out();
@@ -40,6 +43,19 @@ TEST(RunRestart, AnyRankMayFailAnyNumberOfTimes) {
   EXPECT_THAT(launcher.out(), HasSubstr("[0] together after 5"));
 }
 
+// Nobody can let it in before: all others wait for it in init().
+TEST(RunRestart, OfARankThatHasNotMetTheOthersIsOneOfAll) {
+  for (const char* rank : {"0", "1", "2"}) {
+    Launcher launcher(ranks(3, 1), {.environment = {"DIES_ALONE=" + std::string(rank)}});
+    EXPECT_EQ(launcher.wait(), 0) << launcher.err() << launcher.out();
+    EXPECT_THAT(launcher.err(),
+                HasSubstr("exited with status 7; starting all ranks again, as they have not met "
+                          "yet (1 of 1 restarts)"));
+    EXPECT_THAT(launcher.sorted_lines(), ElementsAre("[0] together after 1", "[1] together after 1",
+                                                     "[2] together after 1"));
+  }
+}
+
 TEST(RunRestart, EndsTheJobOnceNoneIsLeft) {
   Launcher launcher(ranks(3, 1), {.environment = {"VICTIMS=1,2"}});
   EXPECT_EQ(launcher.wait(), 128 + 9);
@@ -50,7 +66,8 @@ TEST(RunRestart, EndsTheJobOnceNoneIsLeft) {
 TEST(RunRestart, StartsNoOtherRankWhereOneCannotBeStarted) {
   const test::TemporaryFolder folder;
   const std::string program = folder / "program";
-  std::ofstream(program) << "#!/bin/sh\necho pid$RANK=$$ end$RANK\nexec sleep 1000\n";
+  std::ofstream(program) << "#!/bin/sh\n"
+                         << kMeet << "echo pid$RANK=$$ end$RANK\nexec sleep 1000\n";
   std::filesystem::permissions(program, std::filesystem::perms::owner_all);
   Launcher launcher({"-n", "3", "--max-restarts", "5", "--timeout-report", "0.1", program});
   for (const char* end : {"end0", "end1", "end2"}) {
@@ -109,8 +126,6 @@ TEST(RunRestart, OfAllEndsWithTheStatusOfTheLastFailure) {
   EXPECT_EQ(launcher.wait(), 42);
 }
 
-// Ranks that do not rejoin end of the first failure: all begin anew once nobody is left to rejoin,
-// and that is one failure.
 // All are to start again, and end, while the job fails of another cause.
 TEST(RunRestart, OfAllIsNoneWhereOutputCannotBeWritten) {
   const test::ShellRun run = test::run_shell(
@@ -121,10 +136,13 @@ TEST(RunRestart, OfAllIsNoneWhereOutputCannotBeWritten) {
   EXPECT_EQ(run.status, 3);
 }
 
+// Ranks that do not rejoin end of the first failure: all begin anew once nobody is left to rejoin,
+// and that is one failure.
 TEST(RunRestart, BecomesOneOfAllWhereTheOthersFailToo) {
   const std::string script =
       "if [ \"$UNISONO_REJOIN\" = on ]; then while :; do sleep 0.01; done; fi;"
-      "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; exit 5";
+      "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; " +
+      kMeet + "exit 5";
   Launcher launcher(shell({"-n", "4", "--max-restarts", "1", "--grace", "0.1"}, script));
   EXPECT_EQ(launcher.wait(), 0) << launcher.err();
   EXPECT_THAT(launcher.err(),
@@ -137,8 +155,7 @@ TEST(RunRestart, DoesNotWaitForARankThatCameTooLate) {
   const test::TemporaryFolder folder;
   const std::string script = "cd " + folder.path() +
                              "; if [ \"$UNISONO_REJOIN\" = on ]; then touch again; exec " +
-                             UNISONO_REJOINING_RANK +
-                             "; fi;"
+                             UNISONO_REJOINING_RANK + "; fi; " + kMeet +
                              "[ $RANK = 1 ] && exit 5; while [ ! -e again ]; do sleep 0.01; done";
   Launcher launcher(shell({"-n", "2", "--max-restarts", "9"}, script));
   EXPECT_EQ(launcher.wait(), 0) << launcher.err();
@@ -150,8 +167,8 @@ TEST(RunRestart, LetsARankThatWaitsForNobodyEndItsWork) {
   const test::TemporaryFolder folder;
   const std::string script =
       "cd " + folder.path() +
-      "; if [ \"$UNISONO_REJOIN\" = on ]; then touch again; sleep 2; echo done; exit 0; fi;"
-      "[ $RANK = 1 ] && exit 5; while [ ! -e again ]; do sleep 0.01; done";
+      "; if [ \"$UNISONO_REJOIN\" = on ]; then touch again; sleep 2; echo done; exit 0; fi; " +
+      kMeet + "[ $RANK = 1 ] && exit 5; while [ ! -e again ]; do sleep 0.01; done";
   Launcher launcher(shell({"-n", "2", "--max-restarts", "1"}, script));
   EXPECT_EQ(launcher.wait(), 0) << launcher.err();
   EXPECT_THAT(launcher.out(), HasSubstr("[1] done"));
@@ -160,11 +177,11 @@ TEST(RunRestart, LetsARankThatWaitsForNobodyEndItsWork) {
 
 TEST(RunRestart, GoesOnWithoutARankThatDiesWhileItWaits) {
   const test::TemporaryFolder folder;
-  const std::string script =
-      "cd " + folder.path() + "; if [ \"$UNISONO_REJOIN\" = on ]; then echo $$ > new; mv new pid;" +
-      "DIES_WAITING=1 exec " + UNISONO_REJOINING_RANK +
-      "; fi; [ $RANK = 1 ] && exit 5; while [ ! -e pid ]; do sleep 0.01; done;"
-      "while kill -0 $(cat pid); do sleep 0.01; done 2>/dev/null; echo done";
+  const std::string script = "cd " + folder.path() +
+                             "; if [ \"$UNISONO_REJOIN\" = on ]; then echo $$ > new; mv new pid;" +
+                             "DIES_WAITING=1 exec " + UNISONO_REJOINING_RANK + "; fi; " + kMeet +
+                             "[ $RANK = 1 ] && exit 5; while [ ! -e pid ]; do sleep 0.01; done;"
+                             "while kill -0 $(cat pid); do sleep 0.01; done 2>/dev/null; echo done";
   Launcher launcher(shell({"-n", "2", "--max-restarts", "1", "--timeout-report", "0.1"}, script));
   EXPECT_EQ(launcher.wait(), 0) << launcher.err();
   EXPECT_THAT(launcher.out(), HasSubstr("[0] done"));

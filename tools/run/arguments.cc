@@ -148,8 +148,8 @@ void declare_behaviour_options(CLI::App& app, Typed& typed, RunArguments& argume
   app.add_option("--restart", typed.restart,
                  "Who is started again when a rank fails and restarts are left:\n"
                  "failed (default): that rank, whose init() rejoins the others in their grow();\n"
-                 "everyone where none of them is left (as of a program without grow(), which\n"
-                 "ends of the same failure: both count as one restart);\n"
+                 "everyone where they have not met in init() yet, or none of them is left (as of\n"
+                 "a program without grow(), which ends of the same failure: both count as one);\n"
                  "all: everyone, as torchrun does")
       ->option_text("failed|all");
   app.add_flag("--keep-going,--keep_going", arguments.keep_going,

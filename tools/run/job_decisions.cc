@@ -105,10 +105,13 @@ void JobDecisions::on_failure(int node, const std::vector<int>& ranks, const Fai
                          has_launcher ? starting(fmt::format("rank {}", rank))
                                       : starting("its ranks", " once it has come again"));
     case Decision::kAllRestart:
-      return end_all(failure, starting("all ranks", setup_.shape.restart == Restart::kAll
-                                                        ? ""
-                                                        : ", as none is left to rejoin"));
+      return end_all(failure, starting("all ranks", why_all()));
   }
+}
+
+std::string_view JobDecisions::why_all() const {
+  if (setup_.shape.restart == Restart::kAll) return "";
+  return policy_.had_met() ? ", as none is left to rejoin" : ", as they have not met yet";
 }
 
 // Its ranks end on purpose. Where it is the one that decides, the others have none any more.

@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -77,6 +78,7 @@ class JobDecisions {
   static std::size_t at(int node) { return static_cast<std::size_t>(node); }
   int node_of(int rank) const { return rank / setup_.shape.local_size; }
   void on_failure(int node, const std::vector<int>& ranks, const Failure& failure);
+  std::string_view why_all() const;
   void on_told_to_end(int node);
   void leave(int node);
   void end_all(const Failure& failure, std::string text);

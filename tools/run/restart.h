@@ -6,7 +6,7 @@
 namespace unisono::run {
 
 enum class Restart : std::uint8_t {
-  kFailed,  ///< that rank, which rejoins the others; everyone where there is nobody to rejoin
+  kFailed,  ///< that rank, which rejoins the others; everyone where none is left or has met
   kAll,     ///< everyone
 };
 

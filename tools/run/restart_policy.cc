@@ -30,6 +30,12 @@ bool RestartPolicy::one_is_to_rejoin() const {
          any_runs_that([&](int rank, const RankState& state) { return !is_member(rank, state); });
 }
 
+bool RestartPolicy::have_met() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& each) {
+    return !each.second.rejoins && facts_.have_met(each.second.restarts);
+  });
+}
+
 bool RestartPolicy::only_waiting_run() const {
   return !any_runs_that(
       [&](int rank, const RankState& state) { return !waits_to_rejoin(rank, state); });
@@ -49,6 +55,7 @@ RestartPolicy::Decision RestartPolicy::on_failure(std::span<const int> ranks, bo
       std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return ranks_.at(rank).rejoins; });
   const bool is_counted = was_restarted || !one_is_to_rejoin();
   const bool is_used_up = is_counted && restarts_ == restarts_max_;
+  had_met_ = had_met_ || have_met();
   if (!may_restart || is_ending_ || is_used_up) {
     const bool had_not_rejoined = std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
       return waits_to_rejoin(rank, ranks_.at(rank));
@@ -56,7 +63,7 @@ RestartPolicy::Decision RestartPolicy::on_failure(std::span<const int> ranks, bo
     return had_not_rejoined && member_runs() ? Decision::kGoesOn : Decision::kFailed;
   }
   if (is_counted) ++restarts_;
-  if (who_ == Restart::kFailed && member_runs()) {
+  if (who_ == Restart::kFailed && had_met_ && member_runs()) {
     due_.insert(due_.end(), ranks.begin(), ranks.end());
     return Decision::kRankRestarts;
   }
@@ -80,6 +87,7 @@ void RestartPolicy::on_end() {
 
 bool RestartPolicy::all_are_due() {
   if (!std::exchange(all_are_due_, false)) return false;
+  had_met_ = false;
   ranks_.clear();
   return true;
 }

@@ -13,8 +13,9 @@
 
 namespace unisono::run {
 
-/// What a rank that was started again after so many restarts of the job has told of itself.
+/// What ranks that were started after so many restarts of the job have told of themselves.
 struct RejoiningFacts {
+  std::function<bool(int restarts)> have_met;         ///< those that were started together
   std::function<bool(int rank, int restarts)> waits;  ///< in init(), for the others to let it in
   std::function<bool(int rank, int restarts)> has_rejoined;
 };
@@ -48,6 +49,8 @@ class RestartPolicy {
 
   int restarts() const { return restarts_; }  ///< so far
   bool is_ending() const { return is_ending_; }
+  /// By the last failure: before, nobody can let in who fails.
+  bool had_met() const { return had_met_; }
   /// Ranks to start beside those that run; asked once.
   std::vector<int> due_ranks() {
     return due_ranks([](int) { return true; });
@@ -71,6 +74,7 @@ class RestartPolicy {
   bool waits_to_rejoin(int rank, const RankState& state) const;
   bool member_runs() const;
   bool one_is_to_rejoin() const;
+  bool have_met() const;
   /// Whether that is true of a rank that runs.
   template <typename Holds>
   bool any_runs_that(Holds holds) const;
@@ -83,6 +87,7 @@ class RestartPolicy {
   std::vector<int> due_;
   bool all_are_due_ = false;
   bool is_ending_ = false;
+  bool had_met_ = false;
 };
 
 }  // namespace unisono::run

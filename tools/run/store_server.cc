@@ -156,7 +156,11 @@ void StoreServer::pass_on_by(PassOn pass_on) {
 }
 
 RejoiningFacts facts_in(const StoreServer* store) {
-  return {.waits =
+  return {.have_met =
+              [store](int restarts) {
+                return store != nullptr && store->holds(rendezvous::met_key(restarts));
+              },
+          .waits =
               [store](int rank, int restarts) {
                 return store->holds(rendezvous::waiting_key(rank, restarts));
               },
