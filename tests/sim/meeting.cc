@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/grace_periods.h"
-#include "rendezvous/introduction.h"
+#include "rendezvous/sockets.h"
 #include "rendezvous/store_access.h"
 
 namespace unisono::sim {
