@@ -77,8 +77,7 @@ class Owner final : public MessageOwner {
   std::vector<std::size_t> piece_offsets;
 
   void message_done(std::uint32_t slot) override { ++done[slot]; }
-  void message_piece(std::uint32_t, std::size_t offset,
-                     std::span<const std::byte> piece) override {
+  void message_piece(std::uint32_t, std::size_t offset, std::span<const std::byte> piece) override {
     piece_bytes += piece.size();
     piece_offsets.push_back(offset);
   }

@@ -31,9 +31,10 @@ TEST(RunFailure, NamesARankThatEndedWellAndThatTheOthersWaitedFor) {
                                        " perf barrier -I 1"),
                     {.environment = {"UNISONO_TIMEOUT=1s"}});
   EXPECT_EQ(launcher.wait(), 1);
-  EXPECT_THAT(launcher.err(),
-              ContainsRegex("rank 1 \\(pid [0-9]+\\) ended with status 0 and left no record of a job; the "
-                            "others may have waited for it"));
+  EXPECT_THAT(
+      launcher.err(),
+      ContainsRegex("rank 1 \\(pid [0-9]+\\) ended with status 0 and left no record of a job; the "
+                    "others may have waited for it"));
 }
 
 TEST(RunFailure, SurvivorsReportAndEndByThemselves) {
