@@ -117,6 +117,7 @@ TEST_P(Silenced, RankZeroAndTheFirstStandbyAtOnce) {
       for (const int stopped : {0, 1}) kill(board_->pids[stopped], SIGCONT);
     }
   });
+  EXPECT_EQ(board_->blocking[2].rank, board_->blocking[3].rank) << "all say the same";
   for (const int rank : {2, 3}) {
     ASSERT_TRUE(board_->blocking[rank].written);
     EXPECT_EQ(board_->blocking[rank].code, ErrorCode::kRankFailed);
@@ -162,7 +163,7 @@ TEST_P(Silenced, AJobThatIsStoppedAsAWholeSuspectsNobody) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Silenced, testing::Values("auto"),
+INSTANTIATE_TEST_SUITE_P(Transports, Silenced, testing::Values("auto", "tcp"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -84,6 +84,7 @@ TEST_P(Succession, RanksZeroAndOneMayBothDie) {
     if (comm.rank() == 4) die_at_once();
     board_->pending[self] = barriers_until_failure(rest);
   });
+  EXPECT_EQ(board_->blocking[2].rank, board_->blocking[3].rank) << "all say the same";
   for (const int rank : {2, 3}) {
     EXPECT_LT(board_->blocking[rank].rank, 2) << board_->blocking[rank].message;
     expect_failure(board_->pending[rank], ErrorCode::kRankFailed, 2, rank);
