@@ -134,7 +134,7 @@ Result<std::shared_ptr<CommunicatorState>> rejoin_by(TimePoint deadline, Store& 
                           const std::function<Status()>& go_on, milliseconds timeout) -> Status {
     UNISONO_ASSIGN(grown, join_at_store(config, device,
                                         {store, job_place(name, place.job), place.rank, place.size,
-                                         go_on, true},
+                                         go_on, true, true},
                                         meet_by));
     Status used = grown->run(first_call(timeout)).status;
     if (!used) std::exchange(grown, nullptr)->close();
@@ -198,10 +198,10 @@ Result<std::shared_ptr<CommunicatorState>> rejoin(const Config& config, int devi
   return grown;
 }
 
-void tell_launcher_of_meeting(const Config& config) {
+void tell_launcher_of_meeting(const Config& config, int size) {
   if (config.launcher_store.empty() || config.rejoin) return;
   const Result<LauncherVariables> launched = LauncherVariables::from_environment();
-  if (!launched) return;  // join() does without
+  if (!launched || launched->world_size != size || size == 1) return;
   rendezvous::LauncherStore store(config.launcher_store);
   const Status told =
       rendezvous::set_in_store(store, rendezvous::met_key(launched->restarts), "yes");

@@ -27,7 +27,8 @@ Result<std::shared_ptr<CommunicatorState>> grow(CommunicatorState& parent,
                                                 const GrowOptions& options);
 Result<std::shared_ptr<CommunicatorState>> rejoin(const Config& config, int device);
 
-/// Tells the launcher, where it has a store, that the ranks which it has started together have met.
-void tell_launcher_of_meeting(const Config& config);
+/// Tells the launcher, where it has a store, that the ranks which it has started together have met:
+/// `size` is that of a job. Of fewer than all of them it says nothing.
+void tell_launcher_of_meeting(const Config& config, int size);
 
 }  // namespace unisono::detail

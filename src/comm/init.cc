@@ -134,7 +134,7 @@ Result<std::shared_ptr<detail::CommunicatorState>> detail::join_world(RuntimeOpt
 
 Communicator join_job(RuntimeOptions options, const char* operation) {
   auto world = value_or_throw(detail::join_world(std::move(options)), operation);
-  if (world->size() > 1) detail::tell_launcher_of_meeting(world->runtime().config());
+  detail::tell_launcher_of_meeting(world->runtime().config(), world->size());
   return CommunicatorAccess::make(std::move(world));
 }
 
@@ -233,6 +233,7 @@ Result<RuntimeOptions> options_at_store(Config config, int device, const detail:
     point.name = at.name;
     point.go_on = at.go_on;
     point.comes_once = at.comes_once;
+    point.is_newcomer = at.is_newcomer;
     return point;
   };
   return options_at(at.rank, at.size, std::move(config), device, place);

@@ -21,7 +21,7 @@ struct CommunicatorAccess {
   }
 };
 
-/// Meets and makes the communicator of all ranks. Throws Error.
+/// Meets and makes the communicator of all ranks, and tells the launcher. Throws Error.
 Communicator join_job(RuntimeOptions options, const char* operation = "init");
 
 namespace detail {
@@ -34,6 +34,7 @@ struct StorePlace {
   int size = 1;
   std::function<Status()> go_on{};  ///< as in RendezvousPoint
   bool comes_once = false;          ///< likewise
+  bool is_newcomer = false;         ///< likewise
 };
 /// Meets at `place` until `deadline`; `device` as InitOptions::device.
 Result<std::shared_ptr<CommunicatorState>> join_at_store(Config config, int device,

@@ -154,6 +154,7 @@ Status Runtime::get_ready(const RuntimeOptions& options, Member* self) {
   UNISONO_ASSIGN(selection_, algorithms::SelectionTable::load(config_.tuning));
   UNISONO_ASSIGN(algorithm_hints_, parse_algorithm_hints(config_.algorithm));
   self->settings = shared_settings(config_, selection_);
+  self->is_newcomer = options.rendezvous.is_newcomer;
   UNISONO_TRY(open_device(options.device, self));
   return open_transports(options, self);
 }

@@ -39,6 +39,7 @@ struct Member {
   std::string settings;   ///< values all ranks must agree on (transport, ...); compared as text
   std::string addresses;  ///< opaque to the arbiter; at most 4 KiB
   std::uint64_t pid_namespace = 0;  ///< of `pid`; 0: not to be seen
+  bool is_newcomer = false;         ///< to those that grow: where settings differ, its are wrong
 };
 
 struct World {
@@ -99,6 +100,7 @@ struct RendezvousPoint {
   bool single_host = false;  ///< kFile, kStore: nobody comes over TCP, so nothing listens there
   /// A rank that goes away before all have met does not come again: nobody starts it anew.
   bool comes_once = false;
+  bool is_newcomer = false;  ///< as Member::is_newcomer
 };
 
 /// What one rank has called last on a communicator.

@@ -99,6 +99,7 @@ std::string encode(const JoinMessage& message) {
   writer.number(static_cast<std::int32_t>(message.size));
   write_member(&writer, message.member);
   writer.text(message.member.settings, kSettingsBytesMax);
+  writer.number(static_cast<std::uint8_t>(message.member.is_newcomer));
   return writer.finish();
 }
 
@@ -227,6 +228,7 @@ Result<JoinMessage> decode_join(std::string_view body) {
   message.size = reader.number<std::int32_t>();
   message.member = read_member(&reader);
   message.member.settings = reader.text(kSettingsBytesMax);
+  message.member.is_newcomer = reader.number<std::uint8_t>() != 0;
   if (!reader.finished() || !check_member(message.member, message.size)) return malformed("join");
   return message;
 }

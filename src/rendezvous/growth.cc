@@ -266,10 +266,11 @@ Status still_wanted(Newcomer& newcomer) {
   return is_invited ? Status() : Status(ErrorCode::kRendezvous, "the group has given it up");
 }
 
-// What this rank lacks itself it would lack in every group. Of another one that cannot take part
-// the arbiter names the rank.
-bool cannot_take_part(const Status& why) {
+// What this rank, that was to be `self`, lacks itself it would lack in every group. Of another one
+// that cannot take part the arbiter names the rank, and whose settings are wrong.
+bool cannot_take_part(const Status& why, Rank self) {
   const ErrorCode code = why.code();
+  if (code == ErrorCode::kMismatch) return why.rank() == self;
   return why.rank() < 0 && (code == ErrorCode::kInvalidArgument || code == ErrorCode::kUnsupported);
 }
 
@@ -278,11 +279,18 @@ Status enter_as(Newcomer& newcomer, TimePoint deadline, const Accept& accept) {
   const TimePoint meet_by = later(deadline, kMeetTime);
   std::string told;
   for (;;) {
-    UNISONO_ASSIGN(const Invitation place, newcomer.await_invitation(deadline));
+    auto invitation = newcomer.await_invitation(deadline);
+    if (!invitation && !told.empty()) {
+      return {invitation.error().code(),
+              "no group that let this newcomer in came about; of the last one: " + told};
+    }
+    UNISONO_TRY(invitation.status());
+    const Invitation& place = *invitation;
     const Status entered = accept(
         place, std::min(meet_by, later(Clock::now(), place.timeout)),
         [&] { return still_wanted(newcomer); }, first_call_time(place.timeout));
-    if (entered || cannot_take_part(entered) || Clock::now() >= deadline) return entered;
+    if (entered || cannot_take_part(entered, place.rank) || Clock::now() >= deadline)
+      return entered;
     if (std::exchange(told, entered.message()) != entered.message()) {
       log::warning("a group that let this newcomer in did not come about (" + told +
                    "): it waits for the next");

@@ -36,6 +36,18 @@ Difference first_difference(std::string_view first, std::string_view second) {
   }
 }
 
+// `wrong` is to have the settings of `right`.
+Status differing(const Member& right, const Member& wrong) {
+  const Difference what = first_difference(right.settings, wrong.settings);
+  return {
+      ErrorCode::kMismatch,
+      fmt::format("{} and {} differ in {}, which all ranks must share: '{}' and '{}'",
+                  member_text(right), member_text(wrong), shortened(std::string(what.name), 100),
+                  shortened(std::string(what.first), kSettingShownMax),
+                  shortened(std::string(what.second), kSettingShownMax)),
+      wrong.rank};
+}
+
 }  // namespace
 
 Status Rendezvous::admit(Member member, int size) {
@@ -60,14 +72,8 @@ Status Rendezvous::admit(Member member, int size) {
   }
   const Member* const other = any_with_settings();
   if (other != nullptr && !member.settings.empty() && other->settings != member.settings) {
-    const Difference what = first_difference(other->settings, member.settings);
-    return {ErrorCode::kMismatch,
-            fmt::format("{} and {} differ in {}, which all ranks must share: '{}' and '{}'",
-                        member_text(*other), member_text(member),
-                        shortened(std::string(what.name), 100),
-                        shortened(std::string(what.first), kSettingShownMax),
-                        shortened(std::string(what.second), kSettingShownMax)),
-            member.rank};
+    const bool is_at_fault = member.is_newcomer || !other->is_newcomer;
+    return differing(is_at_fault ? *other : member, is_at_fault ? member : *other);
   }
   departed_.erase(member.rank);
   seat = std::move(member);

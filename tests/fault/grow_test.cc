@@ -525,6 +525,28 @@ TEST(Rejoin, LeavesTheListWhereThisRankCannotTakePart) {
       << refused.message;
 }
 
+// It is the newcomer that is wrong, whoever has come first, rank 0 of the grown job as well.
+TEST(Rejoin, LeavesTheListWhereItsSettingsDiffer) {
+  for (const int key : {-1, 9}) {
+    MapStore store;
+    Outcome refused;
+    std::jthread newcomer([&] {
+      refused = outcome_of(
+          [&] { rejoin(store, kGroup, key, {.timeout = kCallTimeout, .order = Order::kExact}); });
+    });
+    run_ranks(2, "auto", [&](Communicator& comm) {
+      const Outcome outcome =
+          outcome_of([&] { comm.grow(store, kGroup, {.wait = kCallTimeout, .key = comm.rank()}); });
+      require(outcome.written && outcome.code == ErrorCode::kRendezvous, outcome.message);
+      if (comm.rank() == 0) newcomer.join();
+      comm.barrier();
+      require(comm.grow(store, kGroup, {.key = comm.rank()}).empty(), "it waits again");
+    });
+    EXPECT_EQ(refused.code, ErrorCode::kMismatch) << refused.message;
+    EXPECT_THAT(refused.message, HasSubstr("differ in"));
+  }
+}
+
 TEST(Rejoin, RefusesWhatOnlyInitTakes) {
   MapStore store;
   EXPECT_EQ(outcome_of([&] { rejoin(store, kGroup, 0, {.rank = 1}); }).code,

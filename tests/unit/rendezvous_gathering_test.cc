@@ -124,6 +124,20 @@ TEST(Rendezvous, DifferingSettingsNameBothRanksTheVariableAndItsValues) {
               HasSubstr("differ in UNISONO_A, which all ranks must share: '' and '1'"));
 }
 
+TEST(Rendezvous, ANewcomerIsWrongWhoeverCameFirst) {
+  for (const bool comes_first : {false, true}) {
+    Rendezvous rendezvous(3, kFirstArrival);
+    Member member = member_of_rank(2), newcomer = member_of_rank(1);
+    member.settings = "A=1\n";
+    newcomer.settings = "A=2\n";
+    newcomer.is_newcomer = true;
+    EXPECT_TRUE(rendezvous.admit(comes_first ? newcomer : member, 3));
+    const Status status = rendezvous.admit(comes_first ? member : newcomer, 3);
+    EXPECT_EQ(status.rank(), 1);
+    EXPECT_THAT(status.message(), HasSubstr("'1' and '2'"));
+  }
+}
+
 TEST(Rendezvous, DifferingTextsThatAreNoSettingsAreShown) {
   EXPECT_THAT(complaint_about("UNISONO_A=1", "UNISONO_AB=1"),
               HasSubstr("differ in settings, which all ranks must share: "

@@ -39,8 +39,11 @@ Member a_member(Rank rank) {
 }
 
 TEST(ControlMessages, JoinRoundTrips) {
-  const auto join = decode_join(body_of(encode(JoinMessage{8, a_member(3)})));
+  JoinMessage told{8, a_member(3)};
+  told.member.is_newcomer = true;
+  const auto join = decode_join(body_of(encode(told)));
   ASSERT_TRUE(join.has_value());
+  EXPECT_TRUE(join->member.is_newcomer);
   EXPECT_EQ(join->size, 8);
   EXPECT_EQ(join->member.rank, 3);
   EXPECT_EQ(join->member.host, "boot/host");
