@@ -2,7 +2,10 @@
 #include "unisono/communicator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
+#include <new>
+#include <thread>
 #include <vector>
 
 #include "backend/call_check.h"
@@ -27,6 +30,21 @@ std::shared_ptr<detail::CommunicatorState> change(
   const std::lock_guard lock(changes.get());
   held.swap(other);
   return other;
+}
+
+// Of a communicator that goes, where nobody hears of an error. Memory that is used up may be there
+// again a moment later; what cannot be closed is leaked until exit, since peers know it still.
+void close_for_good(Communicator& communicator,
+                    const std::shared_ptr<detail::CommunicatorState>& state) noexcept {
+  constexpr int kAttempts = 100;
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return communicator.close();
+    } catch (const std::bad_alloc&) {
+      if (attempt == kAttempts) return state->leak();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
 }
 
 }  // namespace
@@ -74,13 +92,13 @@ Communicator::Communicator(std::shared_ptr<detail::CommunicatorState> state)
 
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   if (this != &other) {
-    close();
+    close_for_good(*this, state_);
     change(state_, change(other.state_, nullptr));
   }
   return *this;
 }
 
-Communicator::~Communicator() { close(); }
+Communicator::~Communicator() { close_for_good(*this, state_); }
 
 Rank Collectives::rank() const { return state_ == nullptr ? -1 : state_->rank(); }
 int Collectives::size() const { return state_ == nullptr ? 0 : state_->size(); }

@@ -47,8 +47,9 @@ void CommunicatorState::close() {
   {
     const Engine::Lock lock(runtime_->engine());
     if (closed()) return;
-    runtime_->note_close(!failure_.has_cause());
+    const bool is_sound = !failure_.has_cause();
     last = close_here();
+    runtime_->note_close(is_sound);
   }
   host_.shared_memory().close();
   if (last) {

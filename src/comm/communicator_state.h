@@ -67,7 +67,10 @@ class CommunicatorState final : public WatchedCommunicator,
   /// As failure(), but also finds a failed member whose streams may have reported a replay as done.
   Status status();
   void abort(const std::string& reason);
+  /// Where it throws it is not closed.
   void close();
+  /// It stays as it is until the process exits. Takes no memory.
+  void leak() { itself_ = shared_from_this(); }
 
   void add_waits(std::vector<RunningWait>* waits) override;
   /// Under the lock, about once a millisecond while somebody waits.
@@ -99,6 +102,7 @@ class CommunicatorState final : public WatchedCommunicator,
 
   const std::shared_ptr<Runtime> runtime_;
   CommunicatorDevices devices_;
+  std::shared_ptr<CommunicatorState> itself_;  // once it is leaked
 };
 
 }  // namespace unisono::detail

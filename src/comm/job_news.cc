@@ -8,7 +8,7 @@
 #include "base/communicator_id.h"
 #include "base/keep_latest.h"
 #include "base/log.h"
-#include "rendezvous/arbiter_connection.h"
+#include "base/take_each.h"
 
 namespace unisono {
 namespace {
@@ -110,17 +110,23 @@ void JobNews::answer_questions() {
 }
 
 void JobNews::poll_arbiter() {
-  const rendezvous::ArbiterNews news = arbiter_.take_news();
-  for (const FailureDecision& decision : news.decisions) hear(decision);
-  for (const std::uint32_t communicator : news.questions) ask(communicator);
+  hear_news();  // left from the last time, where memory was used up
+  news_ = arbiter_.take_news();
+  hear_news();
+}
+
+void JobNews::hear_news() {
+  take_each(&news_.decisions, [this](const FailureDecision& decision) { hear(decision); });
+  take_each(&news_.questions, [this](std::uint32_t communicator) { ask(communicator); });
   answer_questions();
-  for (const rendezvous::ShrinkMessage& word : news.shrink_words) {
+  take_each(&news_.shrink_words, [this](const rendezvous::ShrinkMessage& word) {
     keep_latest(word, kShrinkWordsKept, &shrink_words_);
-  }
-  if (!news.asks_for_waits) return;
+  });
+  if (!news_.asks_for_waits) return;
   std::vector<RunningWait> waits;
   for (JobCommunicator* const communicator : communicators_) communicator->add_waits(&waits);
   arbiter_.answer_waits(waits);
+  news_.asks_for_waits = false;
 }
 
 std::optional<rendezvous::ShrinkMessage> JobNews::take_shrink_word(std::uint32_t communicator) {
@@ -143,29 +149,28 @@ void JobNews::tell_events() {
                       "rank " + std::to_string(self) + " has no memory left"});
     has_no_memory_ = false;  // not before: telling needs memory
   }
-  if (events_.empty()) return;
-  for (const Event& event : std::exchange(events_, {})) {
-    if (event.communicator == kEveryCommunicator && event.peer == arbiter_.world().rank) {
-      tell_own_failure(event);
-      continue;
-    }
-    if (event.communicator == kEveryCommunicator) {
-      // Whose fault it was is the arbiter's to say: the peer may be another failure's victim.
-      arbiter_.report_broken_link(event.peer, Status(event.code, event.message, event.peer));
-      continue;
-    }
-    JobCommunicator* const communicator = find(event.communicator);
-    if (communicator == nullptr) continue;
-    const Rank member = communicator->members().find(event.peer);
-    if (event.code == ErrorCode::kRankLeft) {
-      communicator->note_left(member);
-    } else if (event.code == ErrorCode::kMismatch) {
-      communicator->disagree(Status(event.code, event.message, member));
-    } else {
-      communicator->fail(
-          Status(event.code, "rank " + std::to_string(member) + " " + event.message, member),
-          JobCommunicator::Tell::kEveryone);
-    }
+  if (!events_.empty()) take_each(&events_, [this](const Event& event) { pass_on(event); });
+}
+
+void JobNews::pass_on(const Event& event) {
+  if (event.communicator == kEveryCommunicator && event.peer == arbiter_.world().rank) {
+    return tell_own_failure(event);
+  }
+  // Whose fault it was is the arbiter's to say: the peer may be another failure's victim.
+  if (event.communicator == kEveryCommunicator) {
+    return arbiter_.report_broken_link(event.peer, Status(event.code, event.message, event.peer));
+  }
+  JobCommunicator* const communicator = find(event.communicator);
+  if (communicator == nullptr) return;
+  const Rank member = communicator->members().find(event.peer);
+  if (event.code == ErrorCode::kRankLeft) {
+    communicator->note_left(member);
+  } else if (event.code == ErrorCode::kMismatch) {
+    communicator->disagree(Status(event.code, event.message, member));
+  } else {
+    communicator->fail(
+        Status(event.code, "rank " + std::to_string(member) + " " + event.message, member),
+        JobCommunicator::Tell::kEveryone);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "comm/job_communicator.h"
 #include "engine/engine.h"
 #include "rendezvous/arbiter.h"
+#include "rendezvous/arbiter_connection.h"
 #include "rendezvous/shrink_message.h"
 
 namespace unisono {
@@ -75,10 +76,13 @@ class JobNews : public EngineHost {
   };
 
   JobCommunicator* find(std::uint32_t communicator) const;
+  void hear_news();
   void answer_questions();
+  void pass_on(const Event& event);
   void tell_own_failure(const Event& event);
 
   ArbiterClient& arbiter_;
+  rendezvous::ArbiterNews news_;  // still to be heard
   std::vector<JobCommunicator*> communicators_;
   std::vector<Event> events_;
   bool has_no_memory_ = false;           // to be told: it fails as a whole

@@ -109,7 +109,9 @@ std::string describe_failure(int rank, const std::exception_ptr& failure) {
 
 void run_rank(const SpawnJob& job, int rank, const NoteFailure& note,
               std::weak_ptr<Runtime>* joined) {
-  Communicator world = join_job(rank_options(job, rank));
+  auto made = detail::join_world(rank_options(job, rank));
+  if (!made) throw Error(made.error(), {.operation = "init"});
+  Communicator world = CommunicatorAccess::make(*std::move(made));
   if (joined != nullptr) *joined = CommunicatorAccess::state(world)->shared_runtime();
   try {
     job.body(world);

@@ -1,6 +1,7 @@
 #include "comm/split.h"
 
 #include <algorithm>
+#include <new>
 #include <numeric>
 
 #include "base/communicator_id.h"
@@ -138,30 +139,22 @@ std::uint32_t take_communicator_id(Runtime& runtime) {
                          runtime.world().size);
 }
 
-Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int color, int key,
-                                                 std::span<const Rank> expected) {
-  Runtime& runtime = parent.runtime();
-  {
-    const Engine::Lock lock(runtime.engine());
-    parent.host().note_split();
-  }
-  UNISONO_ASSIGN(const std::vector<Vote> votes, share(parent, make_vote(color, key, expected)));
-  const Part part(votes, parent.rank());
-  const std::vector<Rank>& ranks = part.ranks();
-  std::vector<Rank> members;
-  for (const Rank r : ranks) members.push_back(parent.members().world_rank(r));
-  const std::vector<int> indices = local_indices(runtime, members);
+namespace {
 
-  Offer offer;
-  if (part.leads()) offer.id = take_communicator_id(runtime);
-  ReservedBlock block(parent);
-  if (part.leads() && !indices.empty()) block.reserve_for(&offer);
-  UNISONO_ASSIGN(const std::vector<Offer> offers, share(parent, offer));
-  const Offer agreed = part.agreed(offers);
+// Its other members hear that this rank will not come.
+void fail_part(CommunicatorState& parent, std::uint32_t id, const Status& cause) {
+  const Engine::Lock lock(parent.runtime().engine());
+  parent.fail_part(id, cause);
+}
+
+Result<std::shared_ptr<CommunicatorState>> make_part(CommunicatorState& parent, const Part& part,
+                                                     const std::vector<Rank>& members,
+                                                     const std::vector<int>& indices,
+                                                     const Offer& agreed) {
+  const std::vector<Rank>& ranks = part.ranks();
   auto native = open_native(parent, ranks, members, indices, agreed);
   if (!native) {
-    const Engine::Lock lock(runtime.engine());
-    parent.fail_part(agreed.id, native.error());
+    fail_part(parent, agreed.id, native.error());
     return native.error();
   }
   UNISONO_TRY(part.agreed_on());
@@ -172,8 +165,40 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
                       "can be told apart in one job; start the job anew",
                   ranks.front());
   }
-  return make_enlisted(parent.shared_runtime(), agreed.id, std::move(members), part.place(),
+  return make_enlisted(parent.shared_runtime(), agreed.id, members, part.place(),
                        *std::move(native));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int color, int key,
+                                                 std::span<const Rank> expected) {
+  Runtime& runtime = parent.runtime();
+  {
+    const Engine::Lock lock(runtime.engine());
+    parent.host().note_split();
+  }
+  UNISONO_ASSIGN(const std::vector<Vote> votes, share(parent, make_vote(color, key, expected)));
+  const Part part(votes, parent.rank());
+  std::vector<Rank> members;
+  for (const Rank r : part.ranks()) members.push_back(parent.members().world_rank(r));
+  const std::vector<int> indices = local_indices(runtime, members);
+
+  Offer offer;
+  if (part.leads()) offer.id = take_communicator_id(runtime);
+  ReservedBlock block(parent);
+  if (part.leads() && !indices.empty()) block.reserve_for(&offer);
+  UNISONO_ASSIGN(const std::vector<Offer> offers, share(parent, offer));
+  const Offer agreed = part.agreed(offers);
+  try {
+    return make_part(parent, part, members, indices, agreed);
+  } catch (const std::bad_alloc&) {
+    fail_part(
+        parent, agreed.id,
+        {ErrorCode::kOutOfResources,
+         "rank " + std::to_string(parent.rank()) + " has no memory left for it", parent.rank()});
+    throw;
+  }
 }
 
 Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> runtime) {

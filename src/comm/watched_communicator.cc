@@ -166,16 +166,26 @@ void WatchedCommunicator::leave_survivors() {
 
 bool WatchedCommunicator::close_here() {
   closed_ = true;
+  try {
+    leave_job();
+  } catch (const std::bad_alloc&) {
+    closed_ = false;
+    throw;
+  }
+  host_.shared_memory().count_last();
+  host_.recorder().close();
+  if (native() != nullptr) native()->leave();
+  return around_.news.remove(*this);
+}
+
+// May be done again where memory was used up.
+void WatchedCommunicator::leave_job() {
   if (failure_.has_cause()) leave_survivors();
   failure_.set(Status(ErrorCode::kClosed, "the communicator was closed on this rank"));
   on_closing();
   if (!requests_.running().empty()) give_back_buffers(Status(ErrorCode::kRankLeft, "", rank()));
   end_calls(failure());
-  host_.shared_memory().count_last();
-  host_.recorder().close();
-  if (native() != nullptr) native()->leave();
   around_.engine.messenger().close(members_.id());
-  return around_.news.remove(*this);
 }
 
 void WatchedCommunicator::note_left(Rank member) {

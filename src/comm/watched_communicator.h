@@ -83,7 +83,8 @@ class WatchedCommunicator : public JobCommunicator {
   /// Fails for what the watchdog has seen, if it has.
   void fail_as_seen(const Status& seen);
   void give_back_buffers(const Status& cause);
-  /// Ends it on this rank. True where it was the rank's last one.
+  /// Ends it on this rank. True where it was the rank's last one. Where it throws it is not closed,
+  /// and may be asked again.
   bool close_here();
 
   virtual TimePoint now() const = 0;
@@ -102,6 +103,7 @@ class WatchedCommunicator : public JobCommunicator {
   Failure failure_;
 
  private:
+  void leave_job();
   FailureDecision decision_of(const Status& cause) const;
   void end_calls(const Status& cause);
   void leave_survivors();

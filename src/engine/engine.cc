@@ -264,7 +264,8 @@ void Engine::tend(TimePoint now) {
 }
 
 void Engine::give_up_dead() {
-  for (const Rank dead : host_.take_dead()) messenger_.give_up(dead);
+  if (dead_.empty()) dead_ = host_.take_dead();
+  for (; !dead_.empty(); dead_.pop_back()) messenger_.give_up(dead_.back());
 }
 
 void Engine::wake_progress_thread() {
@@ -331,15 +332,20 @@ bool Engine::has_background_work() const {
 
 // Of the progress thread: there is no call that could throw.
 bool Engine::beat_unwaited() {
+  bool moved = false;
   try {
-    const bool moved = poll();
+    moved = poll();
     unsent_.store(messenger_.has_unsent(), std::memory_order_relaxed);
-    tend(Clock::now());
-    return moved;
   } catch (const std::bad_alloc&) {
     host_.no_memory(kEveryCommunicator);
-    return false;
   }
+  // What the job says is heard also where a link has no memory at each look.
+  try {
+    tend(Clock::now());
+  } catch (const std::bad_alloc&) {
+    host_.no_memory(kEveryCommunicator);
+  }
+  return moved;
 }
 
 void Engine::progress_loop() {

@@ -158,6 +158,7 @@ class Engine {
   std::size_t ended_ = 0;     // of these
   std::vector<std::function<void()>> deferred_;
   TimePoint next_tend_{};
+  std::vector<Rank> dead_;  // that nothing has been given up of
 
   std::atomic<int> waiters_{0};  // threads
   /// Threads in callbacks, some of which wait. What a callback holds may be the engine's last

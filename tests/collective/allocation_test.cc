@@ -268,6 +268,61 @@ TEST_P(Allocation, ThatFailsForAMessageFailsItsCommunicatorAlone) {
   });
 }
 
+// The rank that leaves is told by the other one alone, whichever allocation failed, and the next
+// communicator works. `leave` may throw.
+template <typename Leave>
+void expect_to_leave(Communicator& comm, const Leave& leave) {
+  std::int32_t goes_on = 1;
+  for (std::uint64_t nth = 1; goes_on != 0; ++nth) {
+    Communicator other = comm.duplicate();
+    other.barrier();
+    if (comm.rank() == 0) {
+      refused_allocation = allocations + nth;
+      leave(other);
+      goes_on = allocations < std::exchange(refused_allocation, 0) ? 0 : 1;
+      if (!other.empty()) other.close();
+    } else {
+      std::vector<int> data(1);
+      EXPECT_EQ(end_of([&] { other.receive(data, 0); }), End::kByError);
+    }
+    comm.broadcast(&goes_on, 1, DataType::kInt32, 0);
+  }
+}
+
+TEST_P(Allocation, ThatFailsWhileItClosesLeavesItToBeClosedAgain) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    expect_to_leave(comm, [](Communicator& other) { end_of([&] { other.close(); }); });
+  });
+}
+
+TEST_P(Allocation, ThatFailsInADestructorEndsNoProcess) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    expect_to_leave(comm, [](Communicator& other) { other = Communicator(); });
+  });
+}
+
+// Nobody waits for a rank that will not come.
+TEST_P(Allocation, ThatFailsInASplitIsToldToTheOthers) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::int32_t goes_on = 1;
+    for (std::uint64_t nth = 1; goes_on != 0; ++nth) {
+      Communicator parent = comm.duplicate();
+      if (comm.rank() == 0) {
+        refused_allocation = allocations + nth;
+        const End end = end_of([&] { parent.duplicate(); });
+        goes_on = allocations < std::exchange(refused_allocation, 0) ? 0 : 1;
+        EXPECT_TRUE(goes_on != 0 || end == End::kWell);
+      } else {
+        EXPECT_EQ(end_of([&] { parent.duplicate().barrier(); }), End::kByError);
+      }
+      comm.broadcast(&goes_on, 1, DataType::kInt32, 0);
+    }
+  });
+}
+
 // What a split has reserved of shared memory goes back where memory is used up before it has told
 // the others.
 TEST(AllocationOfASplit, ThatFailsLosesNoSharedMemory) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 namespace unisono::verbs {
 
@@ -48,7 +49,7 @@ bool SideChannel::poll(FrameSink& sink) {
   bool moved = !outgoing_.empty() && post_waiting();
   sink_ = &sink;
   moved |= transport_->poll(*this);
-  if (has_no_memory_) throw std::bad_alloc();
+  if (std::exchange(has_no_memory_, false)) throw std::bad_alloc();
   return moved;
 }
 
