@@ -14,8 +14,10 @@
 namespace unisono::rendezvous {
 namespace {
 
-// The launcher answers between two looks at its ranks' output.
-constexpr std::chrono::milliseconds kLauncherTime = std::chrono::seconds(10);
+// The launcher answers between two looks at its ranks' output, or asks that of another node, whose
+// machine may have vanished.
+constexpr std::chrono::seconds kLauncherTime(20);
+static_assert(kLauncherTime > kUnansweredTime);
 // Whoever waits no longer only looks.
 constexpr std::chrono::milliseconds kShortWait{1};
 // Until a store that has no place for another connection is asked again.
@@ -70,7 +72,8 @@ std::string LauncherStore::get(std::string_view key, std::chrono::milliseconds t
 std::string LauncherStore::ask_now(const StoreRequest& request) const {
   auto answer = ask(request, later(Clock::now(), kLauncherTime));
   if (!answer) throw Error(answer.error());
-  if (!*answer) throw Error(gone("nothing has come within 10 s"));
+  if (!*answer)
+    throw Error(gone(fmt::format("nothing has come within {} s", kLauncherTime.count())));
   return **std::move(answer);
 }
 

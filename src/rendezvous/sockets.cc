@@ -20,9 +20,10 @@
 namespace unisono::rendezvous {
 namespace {
 
-// A host that vanishes is noticed after kUnansweredMs, whether something is under way or not.
+// A host that vanishes is noticed after kUnansweredTime, whether something is under way or not.
 constexpr int kIdleS = 5, kIntervalS = 2, kProbes = 5;
-constexpr unsigned kUnansweredMs = 1000 * (kIdleS + kIntervalS * kProbes);
+static_assert(kUnansweredTime.count() == kIdleS + kIntervalS * kProbes);
+constexpr unsigned kUnansweredMs = 1000 * kUnansweredTime.count();
 
 constexpr int kSocketFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 // 4096 ranks may connect at once; the kernel cuts it to net.core.somaxconn.

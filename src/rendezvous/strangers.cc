@@ -63,8 +63,7 @@ int Strangers::accept(const Listener& listener, TimePoint now) {
   if (!fd) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       paused_ = now + kDescriptorPause;
-      lines_.write(log::Level::kWarning, now,
-                   fmt::format("rank {}: connections wait: {}", host_.rank, errno_text(errno)));
+      say(fmt::format("connections wait: {}", errno_text(errno)), now);
     }
     return -1;
   }
@@ -197,8 +196,12 @@ void Strangers::turn_away(Entry entry, std::string_view why, TimePoint now) {
 }
 
 void Strangers::log_stranger(std::string_view who, std::string_view why, TimePoint now) {
-  const std::string line = fmt::format("{} {}: refused a connection from {}: {}",
-                                       awaits_launchers() ? "node" : "rank", host_.rank, who, why);
+  say(fmt::format("refused a connection from {}: {}", who, why), now);
+}
+
+void Strangers::say(std::string_view what, TimePoint now) {
+  const std::string line =
+      fmt::format("{} {}: {}", awaits_launchers() ? "node" : "rank", host_.rank, what);
   if (!host_.say) return lines_.write(log::Level::kWarning, now, line);
   lines_.pass(now, line, host_.say);
 }

@@ -92,6 +92,7 @@ class Strangers {
   bool awaits_launchers() const { return host_.purpose == HandshakePurpose::kLauncher; }
   void turn_away(Entry entry, std::string_view why, TimePoint now);
   void log_stranger(std::string_view who, std::string_view why, TimePoint now);
+  void say(std::string_view what, TimePoint now);
   /// When `stranger` will have had its time.
   TimePoint due(const Stranger& stranger) const;
 

@@ -57,6 +57,10 @@ class JobOfNodes {
   void rejoins(int rank) { rejoined_.insert(rank); }
   void lose(int node) { decisions_.on_lost(node, "gone"); }
   void pass(Duration time) { now_ += time; }
+  Duration time_to_look() const {
+    const TimePoint due = decisions_.next_due();
+    return due == kNever ? kNever - TimePoint() : due - now_;
+  }
   bool takes_launchers() const { return decisions_.takes_launchers(); }
 
   // "node: order" and the rank, of those given since the last time.
@@ -182,6 +186,38 @@ TEST(JobDecisions, AllStartOnceNothingIsLeftAndAllLaunchersAreThere) {
   EXPECT_EQ(job.last().meeting.port, 1001);
 }
 
+TEST(JobDecisions, ALauncherThatDoesNotEndItsRanksIsGivenUp) {
+  JobOfNodes job(2, 2, Restart::kAll);
+  job.all_come();
+  job.fails(0);
+  job.exits(1);
+  job.tell(0, Event::Kind::kGone);
+  job.orders();
+  job.pass(kPatience - seconds(1));
+  EXPECT_THAT(job.orders(), IsEmpty());
+  EXPECT_EQ(job.time_to_look(), seconds(1));
+  job.pass(seconds(1));
+  EXPECT_THAT(job.orders(), ElementsAre("1: alone", "0: say", "0: say"));
+  EXPECT_THAT(job.last().text, HasSubstr("for the launcher of node 1"));
+  job.come(1);
+  EXPECT_THAT(job.orders(), ElementsAre("0: start all", "1: start all"));
+}
+
+TEST(JobDecisions, ALauncherThatIsLostMeanwhileHasItsOwnTimeToComeAgain) {
+  JobOfNodes job(3);
+  job.come(1);
+  job.orders();
+  job.pass(kPatience - seconds(1));
+  job.lose(1);
+  EXPECT_THAT(job.orders(), ElementsAre("0: say", "0: say"));
+  EXPECT_THAT(job.last().text, HasSubstr("up to 50 s for the launchers of nodes 1, 2"));
+  job.pass(seconds(1));
+  EXPECT_THAT(job.orders(), IsEmpty());
+  job.tell(0, Event::Kind::kLastFailure);
+  job.orders();
+  EXPECT_EQ(job.time_to_look(), kNever - TimePoint()) << "nobody is awaited any more";
+}
+
 TEST(JobDecisions, FailsOnceForAllAndTellsTheRestWhereItWas) {
   JobOfNodes job(2, 1, Restart::kAll);
   job.all_come();
@@ -217,6 +253,20 @@ TEST(JobDecisions, ALauncherThatWasToldToEndTakesItsRanksAlong) {
   EXPECT_THAT(job.orders(), ElementsAre("0: fail 0"));
   job.exits(1);
   EXPECT_THAT(job.orders(), ElementsAre("0: over"));
+}
+
+// They would wait for its ranks in init().
+TEST(JobDecisions, ALauncherThatWasToldToEndBeforeAllHaveMetEndsTheJob) {
+  for (const Restart restart : {Restart::kFailed, Restart::kAll}) {
+    JobOfNodes job(3, 2, restart);
+    job.all_come();
+    if (restart == Restart::kFailed) job.not_met();
+    job.tell(2, Event::Kind::kEnding);
+    EXPECT_THAT(job.orders(), ElementsAre("0: say", "0: fail", "1: fail"));
+    EXPECT_EQ(job.last().failure.what,
+              std::string("the launcher of node 2 was told to end") +
+                  (restart == Restart::kFailed ? " before all ranks had met" : ""));
+  }
 }
 
 TEST(JobDecisions, WhereTheDecidingLauncherWasToldToEndTheOthersAreOnTheirOwn) {

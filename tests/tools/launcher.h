@@ -20,6 +20,11 @@ inline constexpr auto kPatience = std::chrono::seconds(20);
 
 using test::eventually;
 
+#ifdef UNISONO_REJOINING_RANK
+/// Of a script, whose ranks are members of a job from then on.
+inline const std::string kMeet = "ONLY_MEETS=1 " UNISONO_REJOINING_RANK "; ";
+#endif
+
 /// True while the process exists and is not a zombie.
 bool is_alive(pid_t pid);
 /// True while the process is stopped by a signal.

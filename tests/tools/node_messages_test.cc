@@ -45,7 +45,7 @@ TEST(NodeMessages, ReadWhatWasWritten) {
 }
 
 TEST(NodeMessages, RefuseValuesOutOfBounds) {
-  const auto event = [](Event::Kind kind, int rank, int status = 0) {
+  const auto event = [](Event::Kind kind, int rank, int status = 1) {
     return decode_event(body(encode(Event{kind, rank, {status, ""}})), kShape, kNode).has_value();
   };
   EXPECT_TRUE(event(Event::Kind::kExited, 2));
@@ -54,6 +54,7 @@ TEST(NodeMessages, RefuseValuesOutOfBounds) {
   EXPECT_FALSE(event(Event::Kind::kFailed, -1));
   EXPECT_FALSE(event(Event::Kind::kGone, 2)) << "it is of no rank";
   EXPECT_FALSE(event(Event::Kind::kFailed, 2, 256));
+  EXPECT_FALSE(event(Event::Kind::kFailed, 2, 0)) << "that is no failure";
   EXPECT_FALSE(event(static_cast<Event::Kind>(5), -1));
   const auto order = [](Order::Kind kind, int rank, const MeetingPoint& meeting = {}) {
     return decode_order(body(encode(Order{kind, rank, "", {}, meeting})), kShape, kNode)

@@ -2,7 +2,7 @@
 // die one after the other, each once all are together; the job ends well when all were. With
 // NODE_DIES each kills its launcher, and so all of its node. With DIES_WAITING it dies once it
 // waits to rejoin, with DIES_ALONE the first process of that rank before it meets anyone. With
-// ONLY_MEETS it does no more than that.
+// ONLY_MEETS it does no more than that, and with ONLY_MEETS_SOME that many first ranks do so.
 #include <unistd.h>
 
 #include <csignal>
@@ -47,6 +47,11 @@ int live() {
   }
   const char* alone = std::getenv("DIES_ALONE");
   if (alone != nullptr && done == 0 && std::atoi(alone) == self) return 7;
+  if (const char* some = std::getenv("ONLY_MEETS_SOME")) {
+    const std::string place = "start " + std::to_string(done);
+    join(*launcher_store(), place, self, std::atoi(some));
+    return 0;
+  }
   Communicator comm = init();
   if (std::getenv("ONLY_MEETS") != nullptr) return 0;
   for (;; ++done) {

@@ -201,7 +201,7 @@ TEST(RunNodes, ALostLauncherIsAwaitedWhereAllStartAgain) {
 TEST(RunNodes, RanksGoOnWithoutTheLauncherOfNodeZero) {
   const test::TemporaryFolder folder;
   const Nodes nodes({"--max-restarts", "9"});
-  const Flags command = script("cd " + folder.path() +
+  const Flags command = script(kMeet + "cd " + folder.path() +
                                "; echo here; while [ ! -e go ]; do sleep 0.01; done;"
                                "[ $RANK = 3 ] && exit 5; exec sleep 1000");
   const auto first = nodes.start(0, command), second = nodes.start(1, command);
@@ -215,6 +215,20 @@ TEST(RunNodes, RanksGoOnWithoutTheLauncherOfNodeZero) {
   std::ofstream(folder / "go") << "yes";
   EXPECT_EQ(second->wait(), 5) << second->err();
   EXPECT_THAT(second->err(), Not(HasSubstr("starting")));
+}
+
+// The others would wait for its ranks in init().
+TEST(RunNodes, TheLauncherOfNodeZeroLostBeforeAllHaveMetEndsTheJob) {
+  const Nodes nodes({"--max-restarts", "9"}, {"UNISONO_TIMEOUT=10min"});
+  const Flags command = script("echo here; [ $RANK = 0 ] && exec sleep 1000; exec " +
+                               std::string(UNISONO_REJOINING_RANK));
+  const auto first = nodes.start(0, command), second = nodes.start(1, command);
+  ASSERT_TRUE(first->prints("[0] here") && second->prints("[2] here") && second->prints("[3] here"))
+      << first->err() << second->err();
+  first->signal(SIGKILL);
+  EXPECT_EQ(second->wait(), 1);
+  EXPECT_THAT(second->err(), HasSubstr("the launcher of node 0 is lost: its connection was closed "
+                                       "before all ranks had met"));
 }
 
 // That of node 0 has still to end what its ranks have left running.
@@ -238,7 +252,7 @@ TEST(RunNodes, LaunchersOfTheNextJobDoNotComeToTheOneBefore) {
 // The launcher that is asked does not answer any more.
 TEST(RunNodes, AFailureThatNobodyAnswersEndsTheRanksOfItsNode) {
   const Nodes nodes({"--max-restarts", "9"});
-  const Flags command = script("echo here; exec sleep 1000");
+  const Flags command = script(kMeet + "echo here; exec sleep 1000");
   const auto first = nodes.start(0, command), second = nodes.start(1, command);
   ASSERT_TRUE(first->prints("[0] here") && first->prints("[1] here")) << first->err();
   ASSERT_TRUE(second->prints("[2] here") && second->prints("[3] here")) << second->err();
@@ -246,7 +260,8 @@ TEST(RunNodes, AFailureThatNobodyAnswersEndsTheRanksOfItsNode) {
   ASSERT_TRUE(eventually([&] { return is_stopped(first->pid()); }));
   const pid_t rank = process_of(*second, 3);
   ASSERT_EQ(::kill(rank, SIGKILL), 0);
-  ASSERT_TRUE(eventually([&] { return !is_alive(rank); }));
+  // Its launcher has told of it once it has waited for it.
+  ASSERT_TRUE(eventually([&] { return ::kill(rank, 0) != 0; }));
   first->signal(SIGKILL);
   EXPECT_EQ(second->wait(), 128 + SIGKILL);
   EXPECT_THAT(second->err(),
@@ -284,7 +299,7 @@ TEST(RunNodes, ALauncherThatIsToldToEndEndsItsRanksAlone) {
   const test::TemporaryFolder folder;
   const Nodes nodes({"--max-restarts", "9"});
   const Flags command =
-      script("cd " + folder.path() +
+      script(kMeet + "cd " + folder.path() +
              "; echo here; while [ ! -e go ]; do sleep 0.01; done; [ $RANK != 1 ]");
   const auto first = nodes.start(0, command), second = nodes.start(1, command);
   ASSERT_TRUE(first->prints("[0] here") && first->prints("[1] here")) << first->err();
@@ -301,7 +316,7 @@ TEST(RunNodes, ALauncherThatIsToldToEndEndsItsRanksAlone) {
 
 TEST(RunNodes, TheSignalToNodeZeroStopsRestarts) {
   const Nodes nodes({"--max-restarts", "9"});
-  const Flags command = script("echo here; exec sleep 1000");
+  const Flags command = script(kMeet + "echo here; exec sleep 1000");
   const auto first = nodes.start(0, command), second = nodes.start(1, command);
   ASSERT_TRUE(first->prints("[0] here") && first->prints("[1] here")) << first->err();
   ASSERT_TRUE(second->prints("[2] here") && second->prints("[3] here")) << second->err();
@@ -322,7 +337,7 @@ TEST(RunNodes, ALauncherThatWaitsFollowsASignal) {
   EXPECT_EQ(first->wait(), 128 + SIGTERM);
   EXPECT_EQ(second->wait(), 1);
   EXPECT_THAT(second->err(),
-              HasSubstr("the launcher of node 0 was told to end before ranks were started"));
+              HasSubstr("the launcher of node 0 was told to end before all ranks had met"));
 }
 
 }  // namespace

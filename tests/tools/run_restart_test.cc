@@ -24,9 +24,6 @@ std::vector<std::string> ranks(int count, int restarts) {
       "0.1", UNISONO_REJOINING_RANK};
 }
 
-// Of a script, whose ranks are members of a job from then on.
-const std::string kMeet = "ONLY_MEETS=1 " UNISONO_REJOINING_RANK "; ";
-
 TEST(RunRestart, AFailedRankRejoinsTheOthers) {
   Launcher launcher(ranks(4, 1), {.environment = {"VICTIMS=2"}});
   EXPECT_EQ(launcher.wait(), 0) << launcher.err() << launcher.out();
@@ -54,6 +51,15 @@ TEST(RunRestart, OfARankThatHasNotMetTheOthersIsOneOfAll) {
     EXPECT_THAT(launcher.sorted_lines(), ElementsAre("[0] together after 1", "[1] together after 1",
                                                      "[2] together after 1"));
   }
+}
+
+// Two of them have met before, which is not all.
+TEST(RunRestart, OfARankThatOnlySomeHaveMetIsOneOfAll) {
+  Launcher launcher(shell({"-n", "3", "--max-restarts", "1", "--timeout-report", "0.1"},
+                          "[ $RANK = 2 ] || ONLY_MEETS_SOME=2 " UNISONO_REJOINING_RANK
+                          "; DIES_ALONE=2 exec " UNISONO_REJOINING_RANK));
+  EXPECT_EQ(launcher.wait(), 0) << launcher.err() << launcher.out();
+  EXPECT_THAT(launcher.err(), HasSubstr("starting all ranks again, as they have not met yet"));
 }
 
 TEST(RunRestart, EndsTheJobOnceNoneIsLeft) {
@@ -85,7 +91,7 @@ TEST(RunRestart, StartsNoOtherRankWhereOneCannotBeStarted) {
   EXPECT_NE(launcher.wait(), 0);
   const std::string& said = launcher.err();
   EXPECT_THAT(said, AllOf(HasSubstr("rank 0 again"), HasSubstr("rank 1 again"))) << said;
-  const std::string cannot = "unisono run: command not found: " + program;
+  const std::string cannot = ": command not found: " + program;
   EXPECT_THAT(said, HasSubstr(cannot));
   EXPECT_EQ(said.find(cannot), said.rfind(cannot)) << said;
 }

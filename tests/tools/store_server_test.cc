@@ -127,21 +127,25 @@ TEST(StoreServer, HearsThatRanksHaveMet) {
   const Served served;
   const test::Setting where("UNISONO_LAUNCHER_STORE", served.name());
   const test::Setting restarts("TORCHELASTIC_RESTART_COUNT", "3");
-  LauncherStore store(served.name());
+  const test::Setting rank("RANK", "0");
   test::MapStore place;
-  join(place, "one", 0, 1);
-  EXPECT_EQ(store.get(rendezvous::met_key(3), milliseconds(1)), "") << "a world of one";
-  std::vector<std::thread> ranks;
-  std::atomic<int> told{0};
-  for (const Rank rank : {0, 1}) {
-    ranks.emplace_back([&, rank] {
-      const Communicator comm = join(place, "two", rank, 2);
-      LauncherStore own(served.name());
-      told += own.get(rendezvous::met_key(3), milliseconds(1)).empty() ? 0 : 1;
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
-  EXPECT_EQ(told, 2);
+  const auto told_in_a_job_of = [&](int size, const char* launched) {
+    const test::Setting world_size("WORLD_SIZE", launched);
+    std::atomic<int> told{0};
+    std::vector<std::jthread> ranks;
+    for (Rank each = 0; each < size; ++each) {
+      ranks.emplace_back([&, each] {
+        const Communicator comm = join(place, launched, each, size);
+        LauncherStore own(served.name());
+        told += own.get(rendezvous::met_key(3), milliseconds(1)).empty() ? 0 : 1;
+      });
+    }
+    ranks.clear();
+    return told.load();
+  };
+  EXPECT_EQ(told_in_a_job_of(2, "3"), 0) << "some of them";
+  EXPECT_EQ(told_in_a_job_of(1, "1"), 0) << "nobody is to rejoin one alone";
+  EXPECT_EQ(told_in_a_job_of(2, "2"), 2);
 }
 
 // It was started beside others, which had met before.
@@ -149,6 +153,7 @@ TEST(StoreServer, HearsNothingOfWhatARankThatRejoinsMeets) {
   const Served served;
   const test::Setting where("UNISONO_LAUNCHER_STORE", served.name());
   const test::Setting rejoins("UNISONO_REJOIN", "on");
+  const test::Setting rank_name("RANK", "0"), world_size("WORLD_SIZE", "2");
   test::MapStore place;
   std::vector<std::thread> ranks;
   for (const Rank rank : {0, 1}) {

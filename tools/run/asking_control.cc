@@ -1,6 +1,7 @@
 #include "tools/run/asking_control.h"
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -200,20 +201,16 @@ void AskingControl::on_order(Order order) {
   if (order.kind == Order::Kind::kAlone) return go_alone(order.text);
   // Until it is started again nobody may be left to do so.
   if (order.kind != Order::Kind::kClear) undecided_.erase(order.rank);
-  if (order.kind == Order::Kind::kStart) note_start(order.rank, true, order.meeting);
+  const int restarts = order.meeting.restarts;
+  if (order.kind == Order::Kind::kStart) own_.note_start(order.rank, true, restarts);
   if (order.kind == Order::Kind::kEndAll) undecided_.clear();
   if (order.kind == Order::Kind::kStartAll) {
     for (int i = 0; i < shape_.local_size; ++i) {
-      note_start(shape_.first_rank(node_) + i, false, order.meeting);
+      own_.note_start(shape_.first_rank(node_) + i, false, restarts);
     }
   }
   is_over_ = is_over_ || order.kind == Order::Kind::kOver;
   orders_.push_back(std::move(order));
-}
-
-void AskingControl::note_start(int rank, bool rejoins, const MeetingPoint& meeting) {
-  has_started_ = true;
-  own_.note_start(rank, rejoins, meeting.restarts);
 }
 
 void AskingControl::go_alone(const std::string& why) {
@@ -222,10 +219,13 @@ void AskingControl::go_alone(const std::string& why) {
   own_.take_over();
   if (store_ != nullptr) store_->pass_on_by(nullptr);
   if (is_over_) return;
-  if (!why.empty() && has_started_) own_.say(why + "; the ranks go on, and none is started again");
-  if (!why.empty() && !has_started_) {
-    orders_.push_back(
-        {.kind = Order::Kind::kFail, .failure = {1, why + " before ranks were started"}});
+  if (why.empty()) {
+    // It was told to end itself.
+  } else if (own_.ranks_go_on()) {
+    own_.say(why + "; the ranks go on, and none is started again");
+  } else {
+    const char* const when = shape_.restart == Restart::kFailed ? " before all ranks had met" : "";
+    orders_.push_back({.kind = Order::Kind::kFail, .failure = {1, why + when}});
   }
   for (const auto& [rank, failure] : std::exchange(undecided_, {})) {
     own_.on_event(node_, {Event::Kind::kFailed, rank, failure});
@@ -234,7 +234,8 @@ void AskingControl::go_alone(const std::string& why) {
 
 void AskingControl::send(std::string bytes) {
   if (!stream_) return;
-  stream_->queue(std::move(bytes));
+  // It is lost then, which serve() hears.
+  if (!stream_->queue(std::move(bytes), kUnreadBytesMax)) ::shutdown(stream_->fd(), SHUT_RDWR);
   static_cast<void>(stream_->flush());
 }
 

@@ -35,7 +35,6 @@ class AskingControl final : public JobControl {
   Status hear();
   Status take(const rendezvous::Message& message);
   void on_order(Order order);
-  void note_start(int rank, bool rejoins, const MeetingPoint& meeting);
   void go_alone(const std::string& why);
   void send(std::string bytes);
 
@@ -46,7 +45,6 @@ class AskingControl final : public JobControl {
   JobDecisions own_;                                 // of its ranks, for when it does
   std::deque<Order> orders_;
   std::map<int, Failure> undecided_;  // by rank: what follows has not been said, or done, yet
-  bool has_started_ = false;
   bool is_over_ = false;
 };
 

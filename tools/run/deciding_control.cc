@@ -11,9 +11,6 @@
 namespace unisono::run {
 namespace {
 
-// What a launcher that reads nothing may have before it: the answers to all that its ranks ask.
-constexpr std::size_t kUnreadBytesMax = StoreServer::kBytesMax;
-
 // The first thing that a launcher and that of node 0 were told differently.
 Status agree(int node, const JobShape& theirs, const JobShape& ours) {
   const auto differs = [node](const char* flag, const auto& their_value, const auto& our_value) {
@@ -136,6 +133,8 @@ void DecidingControl::serve_door(std::span<const pollfd> happened) {
 
 void DecidingControl::on_arrival(Arrival arrival) {
   const int node = arrival.peer;
+  // It comes again to the next job's.
+  if (!decisions_.takes_launchers()) return arrival.stream.close();
   if (const Status admitted = admit(arrival); !admitted) {
     decisions_.say(fmt::format("refused a launcher of node {} (at {}): {}", node,
                                rendezvous::peer_text(arrival.stream.fd()), admitted.message()));

@@ -25,8 +25,13 @@ JobDecisions::JobDecisions(Setup setup, RejoiningFacts facts)
   nodes_[at(setup_.self)] = Node{.is_here = true};
 }
 
-void JobDecisions::take_over() {
+void JobDecisions::leave_gathering() {
   phase_ = Phase::kRunning;
+  await_until_ = end_until_ = kNever;
+}
+
+void JobDecisions::take_over() {
+  leave_gathering();
   policy_.on_end();
 }
 
@@ -38,7 +43,7 @@ void JobDecisions::on_event(int node, const Event& event) {
       policy_.on_exit(event.rank);
       return on_failure(node, {event.rank}, event.failure);
     case Event::Kind::kLastFailure:
-      phase_ = Phase::kRunning;
+      leave_gathering();
       if (std::exchange(has_failed_, true)) return;
       return push_to_others(node, {.kind = Order::Kind::kFail, .failure = event.failure});
     case Event::Kind::kEnding:
@@ -60,6 +65,7 @@ Status JobDecisions::may_come(int node) const {
 
 void JobDecisions::on_come(int node) {
   nodes_[at(node)].is_here = true;
+  nodes_[at(node)].knows_absent = false;
   if (phase_ == Phase::kRunning) say(launcher_of(node) + " has come again");
 }
 
@@ -74,8 +80,11 @@ void JobDecisions::on_lost(int node, const std::string& why) {
     policy_.on_exit(rank);
   }
   const Failure failure{1, fmt::format("{} is lost: {}", launcher_of(node), why)};
-  if (phase_ == Phase::kGathering || ranks.empty()) return say(failure.what);
-  on_failure(node, ranks, failure);
+  if (phase_ == Phase::kRunning && !ranks.empty()) return on_failure(node, ranks, failure);
+  say(failure.what);
+  // Whoever waits hears of this one too, which has its own time to come again.
+  await_until_ = kNever;
+  for (Node& each : nodes_) each.knows_absent = false;
 }
 
 // Of one rank, or of all that a lost launcher had.
@@ -111,11 +120,15 @@ void JobDecisions::on_failure(int node, const std::vector<int>& ranks, const Fai
 
 std::string_view JobDecisions::why_all() const {
   if (setup_.shape.restart == Restart::kAll) return "";
-  return policy_.had_met() ? ", as none is left to rejoin" : ", as they have not met yet";
+  return policy_.have_met() ? ", as none is left to rejoin" : ", as they have not met yet";
 }
 
 // Its ranks end on purpose. Where it is the one that decides, the others have none any more.
 void JobDecisions::on_told_to_end(int node) {
+  const bool go_on = phase_ == Phase::kRunning && ranks_go_on();
+  const char* const when = phase_ == Phase::kGathering ? " before all ranks had started"
+                           : setup_.shape.restart == Restart::kFailed ? " before all ranks had met"
+                                                                      : "";
   policy_.on_end();
   if (node == setup_.self) {
     const std::string text = launcher_of(node) + " was told to end";
@@ -127,8 +140,9 @@ void JobDecisions::on_told_to_end(int node) {
     say(launcher_of(node) + " was told to end; no rank is started again");
     leave(node);
   }
-  if (std::exchange(phase_, Phase::kRunning) == Phase::kRunning || node == setup_.self) return;
-  fail(setup_.self, -1, {1, launcher_of(node) + " was told to end before all ranks had started"});
+  leave_gathering();
+  if (go_on || node == setup_.self) return;
+  fail(setup_.self, -1, {1, launcher_of(node) + " was told to end" + when});
 }
 
 void JobDecisions::leave(int node) {
@@ -165,29 +179,52 @@ void JobDecisions::look(TimePoint now) {
 }
 
 void JobDecisions::gather(TimePoint now) {
-  std::vector<int> absent;
+  std::vector<int> ending, absent;
   for (int node = 0; node < setup_.shape.node_count; ++node) {
     const Node& each = nodes_[at(node)];
-    if (each.is_ending) return;
+    if (each.is_ending) ending.push_back(node);
     if (!each.is_here && !each.has_left) absent.push_back(node);
   }
+  if (!ending.empty()) return await_end(ending, now);
+  end_until_ = kNever;
   if (absent.empty()) return start_all();
   await(absent, now);
+}
+
+// This launcher's own supervisor sees to its ranks.
+void JobDecisions::await_end(const std::vector<int>& ending, TimePoint now) {
+  if (ending == std::vector{setup_.self}) {
+    end_until_ = kNever;
+    return;
+  }
+  if (end_until_ == kNever) end_until_ = later(now, setup_.patience);
+  if (now < end_until_) return;
+  for (const int node : ending) {
+    if (node == setup_.self) continue;
+    const std::string why =
+        fmt::format("its ranks have not ended within {} (UNISONO_TIMEOUT)", format_patience());
+    push(node, {.kind = Order::Kind::kAlone,
+                .text = "the launcher of node 0 has given up this one: " + why});
+    on_lost(node, why);
+  }
+  gather(now);
+}
+
+std::string JobDecisions::format_patience() const {
+  return tools::format_duration(std::chrono::duration<double>(setup_.patience).count());
 }
 
 void JobDecisions::await(const std::vector<int>& absent, TimePoint now) {
   const std::string who = fmt::format("the launcher{} of node{} {}", absent.size() > 1 ? "s" : "",
                                       absent.size() > 1 ? "s" : "", fmt::join(absent, ", "));
-  const std::string patience =
-      tools::format_duration(std::chrono::duration<double>(setup_.patience).count());
+  const std::string patience = format_patience();
   if (await_until_ == kNever) await_until_ = later(now, setup_.patience);
   for (int node = 0; node < setup_.shape.node_count; ++node) {
     if (!nodes_[at(node)].is_here || std::exchange(nodes_[at(node)].knows_absent, true)) continue;
     push(node, {.text = fmt::format("waiting up to {} for {}", patience, who)});
   }
   if (now < await_until_) return;
-  await_until_ = kNever;
-  phase_ = Phase::kRunning;
+  leave_gathering();
   fail(setup_.self, -1,
        {1, fmt::format("{} did not come within {} (UNISONO_TIMEOUT): run the same command there, "
                        "with its --node-rank",
@@ -195,8 +232,7 @@ void JobDecisions::await(const std::vector<int>& absent, TimePoint now) {
 }
 
 void JobDecisions::start_all() {
-  phase_ = Phase::kRunning;
-  await_until_ = kNever;
+  leave_gathering();
   static_cast<void>(policy_.all_are_due());
   auto meeting = setup_.next_meeting(policy_.restarts());
   if (!meeting) return fail(setup_.self, -1, {1, meeting.error().message()});

@@ -4,6 +4,7 @@
 // thread.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -61,7 +62,11 @@ class JobDecisions {
   /// Starts who is due, and finds that the job is over.
   void look(TimePoint now);
   std::optional<Addressed> next_order();
-  TimePoint next_due() const { return std::min(await_until_, over_at_); }
+  TimePoint next_due() const { return std::min({await_until_, end_until_, over_at_}); }
+  /// Where a launcher goes, or this one decides no more.
+  bool ranks_go_on() const {
+    return setup_.shape.restart == Restart::kFailed && policy_.have_met();
+  }
 
  private:
   enum class Phase {
@@ -83,8 +88,11 @@ class JobDecisions {
   void leave(int node);
   void end_all(const Failure& failure, std::string text);
   void fail(int node, int rank, const Failure& failure);
+  void leave_gathering();
   void gather(TimePoint now);
+  void await_end(const std::vector<int>& ending, TimePoint now);
   void await(const std::vector<int>& absent, TimePoint now);
+  std::string format_patience() const;
   void start_all();
   void start_due();
   void look_for_end(TimePoint now);
@@ -100,6 +108,7 @@ class JobDecisions {
   bool has_failed_ = false;  // for good
   bool is_over_ = false;
   TimePoint await_until_ = kNever;  // launchers that have not come
+  TimePoint end_until_ = kNever;    // those whose ranks are to end
   TimePoint over_at_ = kNever;      // unless a rank that waits is let in
   std::deque<Addressed> orders_;
 };

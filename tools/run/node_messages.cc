@@ -29,8 +29,8 @@ void write_failure(Writer* writer, const Failure& failure) {
 bool read_failure(Reader* reader, Failure* failure) {
   failure->exit_status = reader->number<std::int32_t>();
   failure->what = reader->text(kTextBytesMax);
-  // What a process can exit with.
-  return reader->ok() && failure->exit_status >= 0 && failure->exit_status <= 255;
+  // What a process that has failed can exit with.
+  return reader->ok() && failure->exit_status > 0 && failure->exit_status <= 255;
 }
 
 }  // namespace

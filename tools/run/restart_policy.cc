@@ -31,9 +31,9 @@ bool RestartPolicy::one_is_to_rejoin() const {
 }
 
 bool RestartPolicy::have_met() const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& each) {
-    return !each.second.rejoins && facts_.have_met(each.second.restarts);
-  });
+  return had_met_ || std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& each) {
+           return !each.second.rejoins && facts_.have_met(each.second.restarts);
+         });
 }
 
 bool RestartPolicy::only_waiting_run() const {
@@ -55,7 +55,7 @@ RestartPolicy::Decision RestartPolicy::on_failure(std::span<const int> ranks, bo
       std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return ranks_.at(rank).rejoins; });
   const bool is_counted = was_restarted || !one_is_to_rejoin();
   const bool is_used_up = is_counted && restarts_ == restarts_max_;
-  had_met_ = had_met_ || have_met();
+  had_met_ = have_met();
   if (!may_restart || is_ending_ || is_used_up) {
     const bool had_not_rejoined = std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
       return waits_to_rejoin(rank, ranks_.at(rank));

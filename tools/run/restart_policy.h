@@ -49,8 +49,8 @@ class RestartPolicy {
 
   int restarts() const { return restarts_; }  ///< so far
   bool is_ending() const { return is_ending_; }
-  /// By the last failure: before, nobody can let in who fails.
-  bool had_met() const { return had_met_; }
+  /// Those that were started together: before, nobody can let in who fails.
+  bool have_met() const;
   /// Ranks to start beside those that run; asked once.
   std::vector<int> due_ranks() {
     return due_ranks([](int) { return true; });
@@ -74,7 +74,6 @@ class RestartPolicy {
   bool waits_to_rejoin(int rank, const RankState& state) const;
   bool member_runs() const;
   bool one_is_to_rejoin() const;
-  bool have_met() const;
   /// Whether that is true of a rank that runs.
   template <typename Holds>
   bool any_runs_that(Holds holds) const;
@@ -87,7 +86,7 @@ class RestartPolicy {
   std::vector<int> due_;
   bool all_are_due_ = false;
   bool is_ending_ = false;
-  bool had_met_ = false;
+  bool had_met_ = false;  // before the last failure
 };
 
 }  // namespace unisono::run

@@ -156,17 +156,15 @@ void StoreServer::pass_on_by(PassOn pass_on) {
 }
 
 RejoiningFacts facts_in(const StoreServer* store) {
-  return {.have_met =
-              [store](int restarts) {
-                return store != nullptr && store->holds(rendezvous::met_key(restarts));
-              },
-          .waits =
-              [store](int rank, int restarts) {
-                return store->holds(rendezvous::waiting_key(rank, restarts));
-              },
+  const auto holds = [store](const std::string& key) {
+    return store != nullptr && store->holds(key);
+  };
+  return {.have_met = [holds](int restarts) { return holds(rendezvous::met_key(restarts)); },
+          .waits = [holds](int rank,
+                           int restarts) { return holds(rendezvous::waiting_key(rank, restarts)); },
           .has_rejoined =
-              [store](int rank, int restarts) {
-                return store->holds(rendezvous::rejoined_key(rank, restarts));
+              [holds](int rank, int restarts) {
+                return holds(rendezvous::rejoined_key(rank, restarts));
               }};
 }
 

@@ -118,7 +118,8 @@ class Supervisor {
   TimePoint deadline_ = kNever;
   std::optional<Failure> failure_;
   int failures_told_ = 0;
-  bool all_end_here_ = false;  // because all are to start again
+  bool all_restart_ = false;   // are to, and failure_ is no failure of the job then
+  bool all_end_here_ = false;  // for that
   bool is_told_over_ = false;
   int interrupts_ = 0;
   bool told_to_end_ = false;
@@ -177,12 +178,14 @@ void Supervisor::start_all(const MeetingPoint& meeting) {
   tell_verdict();
   processes_.clear();
   failure_.reset();
+  all_restart_ = false;
   failures_told_ = 0;
   for (const RankSpec& spec : job_.ranks_at(meeting, false)) {
     if (!failure_) failure_ = start_rank(spec, meeting, false);
     if (failure_) control_.tell({.kind = Event::Kind::kExited, .rank = spec.rank});
   }
   if (!failure_) return;
+  say(failure_->what);
   // What was started has no job to do without the rest, and nothing to report.
   if (!processes_.empty()) end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
   control_.tell({.kind = Event::Kind::kLastFailure, .failure = *failure_});
@@ -215,8 +218,8 @@ std::optional<Failure> Supervisor::start_rank(const RankSpec& spec, const Meetin
   auto started = start_group(request, guard_, signals_);
   if (has_stdin) stdin_.rank_started();
   if (auto* failure = std::get_if<StartFailure>(&started)) {
-    say(fmt::format("rank {}: {}", spec.rank, failure->message));
-    return Failure{failure->exit_status, failure->message};
+    return Failure{failure->exit_status,
+                   fmt::format("rank {}{}: {}", spec.rank, job_.place, failure->message)};
   }
   auto& group = std::get<ProcessGroup>(started);
   const auto stream = [&](UniqueFd pipe, int fd) {
@@ -246,7 +249,7 @@ void Supervisor::clear(int rank) {
 
 void Supervisor::end_all(const Failure& failure) {
   failure_ = failure;
-  all_end_here_ = true;
+  all_restart_ = all_end_here_ = true;
   look_for_empty_groups();
   if (group_left()) end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
 }
@@ -340,7 +343,8 @@ void Supervisor::write_output() {
   const int error = queue_.write_some();
   // A reader that has left is told to the ranks, by the SIGPIPE that they would get from it.
   if (error == 0 || error == EPIPE) return;
-  on_own_failure({1, fmt::format("cannot write {}: {}", stream, std::strerror(error))});
+  on_own_failure(
+      {1, fmt::format("cannot write {}{}: {}", stream, job_.place, std::strerror(error))});
 }
 
 // Without a signal to end, a reader that pauses (a pager) has all the time it wants.
@@ -371,7 +375,7 @@ void Supervisor::on_signal(int signal) {
   forwarded_.insert(signal);
   if (!tells_to_end(signal)) return;
   told_to_end_ = true;
-  if (!group_left() && !is_told_over_ && !failure_) {
+  if (!group_left() && !is_told_over_ && (!failure_ || all_restart_)) {
     failure_ = Failure{128 + signal, "the launcher was told to end before the job was over"};
   }
   control_.tell({.kind = Event::Kind::kEnding});
@@ -434,7 +438,7 @@ void Supervisor::on_rank_end(RankProcess& process, int wait_status) {
 
 // Of the launcher, or of a rank that it cannot start. Nobody starts again then.
 void Supervisor::on_own_failure(Failure failure) {
-  if (!failure_ || all_end_here_)
+  if (!failure_ || all_restart_)
     control_.tell({.kind = Event::Kind::kLastFailure, .failure = failure});
   on_failure(std::move(failure));
 }
@@ -448,6 +452,7 @@ void Supervisor::on_failure(Failure failure) {
                                               failure.what, tools::format_duration(seconds))
                                 : failure.what);
   ++failures_told_;
+  all_restart_ = false;
   if (first) failure_ = std::move(failure);
 }
 
