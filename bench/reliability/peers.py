@@ -69,21 +69,25 @@ def line_of(name, trials):
     )
 
 
+def table_of(path):
+    """Of what run.sh wrote there, as lines of Markdown."""
+    groups = collections.defaultdict(list)
+    for trial in read(path):
+        groups[trial.name].append(trial)
+    return [
+        "| library, transport | kills | survivors told | after, ms: median | max | named the true rank "
+        "| went on | ended | in the call after 10 s |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *(line_of(name, trials) for name, trials in sorted(groups.items())),
+    ]
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("file", help="what bench/peers/run.sh --fault --kills N wrote")
-    groups = collections.defaultdict(list)
-    for trial in read(parser.parse_args().file):
-        groups[trial.name].append(trial)
-    print(
-        "| library, transport | kills | survivors told | after, ms: median | max | named the true rank "
-        "| went on | ended | in the call after 10 s |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
-    for name, trials in sorted(groups.items()):
-        print(line_of(name, trials))
+    print("\n".join(table_of(parser.parse_args().file)))
 
 
 if __name__ == "__main__":

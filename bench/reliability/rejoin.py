@@ -21,14 +21,13 @@ FROM_TO = (
 )
 
 
-def run(options):
-    folder = pathlib.Path(options.build)
-    command = [folder / "tools/unisono", "run", "-n", str(options.n), "--no-prefix"]
-    command += ["--max-restarts", str(options.trials), folder / "bench/rejoin_bench"]
-    environment = os.environ | {"UNISONO_TRANSPORT": options.transport}
-    done = subprocess.run(
-        [*command, str(options.trials)], env=environment, capture_output=True, text=True
-    )
+def times_of(build, ranks, trials, transport):
+    """For each of FROM_TO the times of all trials, in ms."""
+    folder = pathlib.Path(build)
+    command = [folder / "tools/unisono", "run", "-n", str(ranks), "--no-prefix"]
+    command += ["--max-restarts", str(trials), folder / "bench/rejoin_bench"]
+    environment = os.environ | {"UNISONO_TRANSPORT": transport}
+    done = subprocess.run([*command, str(trials)], env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(done.stderr)
     latest = {}
@@ -36,7 +35,9 @@ def run(options):
         trial, what, at = line.split()
         key = int(trial), what
         latest[key] = max(latest.get(key, 0), int(at))
-    return latest
+    return [
+        [(latest[t, end] - latest[t, begin]) / 1e6 for t in range(trials)] for begin, end, _ in FROM_TO
+    ]
 
 
 def main():
@@ -46,10 +47,9 @@ def main():
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--transport", default="auto")
     options = parser.parse_args()
-    latest = run(options)
+    all_times = times_of(options.build, options.n, options.trials, options.transport)
     print(f"{options.n} ranks, {options.transport}, {options.trials} kills")
-    for begin, end, words in FROM_TO:
-        times = [(latest[t, end] - latest[t, begin]) / 1e6 for t in range(options.trials)]
+    for (_, _, words), times in zip(FROM_TO, all_times):
         print(f"{statistics.median(times):8.1f} median {max(times):8.1f} max  {words}")
 
 

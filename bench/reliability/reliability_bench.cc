@@ -1,7 +1,7 @@
 // What the ranks of a job see of the failure of one of them. A trial is a job of processes in which
 // one is killed or stopped at a random moment of a call: each survivor says whom the error names,
 // when it came, whether it went on with the others, and what it had left open at its end.
-// bench/reliability/run.sh runs many of these and makes the table of docs/reliability.md.
+// bench/reliability/run.py runs many of these.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>

@@ -2,13 +2,14 @@
 """Failures by the thousand: who is told what, and when, and whether the others go on.
 
     bench/reliability/run.py [--kills 20] [--stops 4] [--program build/release/bench/reliability_bench]
-                             [--transports auto,unix,tcp] [--ranks 4] [--csv FILE] [--seed 1]
+                             [--transports auto,unix,tcp] [--ranks 8] [--csv FILE] [--seed 1]
 
 In each trial a process of a job is killed, or stopped for good, at a random moment of a call, rank 0
-as often as any other; the survivors say whom their error names and call shrink(). Prints the tables
-of docs/reliability.md; exits with 1 where a survivor hung, named another rank, did not go on, or
-left something open, or where a job left processes or names in /dev/shm: no other program may make
-any there meanwhile. About 10 minutes on two cores. peers.py does the like for other libraries.
+as often as any other; the survivors say whom their error names and call shrink(). Prints tables;
+exits with 1 where a survivor hung, named another rank, did not go on, or left something open, or
+where a job left processes or names in /dev/shm: no other program may make any there meanwhile. About
+10 minutes on two cores. peers.py does the like for other libraries; report.py writes both, and what
+rejoin.py measures, into docs/reliability.md.
 """
 
 import argparse
@@ -83,6 +84,8 @@ def run_all(arguments):
     began = time.monotonic()
     for done, (fault, transport, collective, count, number) in enumerate(cells):
         share = number // 2 + (number % 2 if count == COUNTS[0] else 0)
+        if share == 0:
+            continue
         trials += run_cell(
             arguments, fault, transport, collective, count, share, arguments.seed + done, len(trials)
         )
@@ -114,30 +117,47 @@ def line_of(name, rows):
     )
 
 
-def print_table(trials, first_column, key):
+def table_of(trials, first_column, key):
     groups = collections.defaultdict(list)
     for row in trials:
         groups[key(row)].append(row)
-    print(
+    return [
         f"| {first_column} | trials | told, ms: median | max | gone on, ms: median | max "
-        "| named the true rank | said the same | went on | left open | processes left | in /dev/shm | hung |"
+        "| named the true rank | said the same | went on | left open | processes left | in /dev/shm | hung |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        *(line_of(name, groups[name]) for name in sorted(groups)),
+        "",
+    ]
+
+
+def tables_of(trials):
+    """By transport, by victim, and by collective, as lines of Markdown."""
+    return (
+        table_of(trials, "fault, transport", lambda row: f"{row['fault']}, {row['transport']}")
+        + table_of(trials, "fault, victim", lambda row: f"{row['fault']}, rank {row['victim']}")
+        + table_of(
+            trials,
+            "fault, transport, collective",
+            lambda row: f"{row['fault']}, {row['transport']}, {row['collective']}",
+        )
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
-    for name in sorted(groups):
-        print(line_of(name, groups[name]))
-    print()
 
 
-def main():
+def parser_of(description):
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--program", default="build/release/bench/reliability_bench")
     parser.add_argument("--kills", type=int, default=20, help="of each transport and collective")
     parser.add_argument("--stops", type=int, default=4, help="of each transport and collective")
     parser.add_argument("--transports", default="auto,unix,tcp")
-    parser.add_argument("--ranks", type=int, default=6, help="what ranks from 4 on leave open is counted")
+    parser.add_argument("--ranks", type=int, default=8, help="what ranks from 4 on leave open is counted")
     parser.add_argument("--seed", type=int, default=1)
+    return parser
+
+
+def main():
+    parser = parser_of(__doc__)
+    parser.add_argument("--program", default="build/release/bench/reliability_bench")
     parser.add_argument("--csv", help="every trial")
     arguments = parser.parse_args()
     trials = run_all(arguments)
@@ -146,13 +166,7 @@ def main():
             writer = csv.DictWriter(file, FIELDS + COUNTED)
             writer.writeheader()
             writer.writerows(trials)
-    print_table(trials, "fault, transport", lambda row: f"{row['fault']}, {row['transport']}")
-    print_table(trials, "fault, victim", lambda row: f"{row['fault']}, rank {row['victim']}")
-    print_table(
-        trials,
-        "fault, transport, collective",
-        lambda row: f"{row['fault']}, {row['transport']}, {row['collective']}",
-    )
+    print("\n".join(tables_of(trials)))
     wrong = [row for row in trials if not is_right(row)]
     for row in wrong[:20]:
         print("wrong:", ", ".join(f"{name} {value}" for name, value in row.items()))

@@ -1,5 +1,5 @@
-// A process is killed in the middle of a job: every survivor's pending, present and later calls end
-// with kRankFailed and name the one that was killed, soon.
+// A process is killed, or stopped for good, in the middle of a job: every survivor's pending,
+// present and later calls end with kRankFailed and name that one, soon.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -11,6 +11,7 @@
 #include "tests/fault/outcome_board.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/seed.h"
+#include "tests/support/setting.h"
 #include "tests/support/tested_transports.h"
 #include "tests/support/watchdog.h"
 
@@ -226,6 +227,39 @@ TEST_P(Kill, LeavesCommunicatorsWithoutTheVictimAlone) {
     check(board->blocking[static_cast<std::size_t>(rank)], "present", rank, 3);
   }
   EXPECT_EQ(board->finished, 2);
+}
+
+// Nobody's kernel tells of it: its silence does. The survivors end it once they know.
+void stop_in(Collective collective, const std::string& transport, Rank victim) {
+  const Deed deed{collective, 200'000, victim};
+  SCOPED_TRACE(describe(deed) + " over " + transport);
+  SharedBoard board;
+  run_doomed(transport, victim, [&](Communicator& comm) {
+    if (comm.rank() == victim) {
+      board->pids[0] = getpid();
+      const Communicator other = comm.duplicate();
+      std::thread stopper([&] {
+        if (!eventually([&] { return board->entered == kRanks - 1; })) return;
+        board->killed_at_ns = now_ns();
+        kill(getpid(), SIGSTOP);
+      });
+      const AnyCall call(deed.collective, deed.count);
+      for (;;) comm.run(call.get());
+    }
+    survive(comm, *board.operator->(), deed);
+    if (++board->finished == kRanks - 1) kill(board->pids[0], SIGKILL);
+  });
+  check_all(board, victim);
+}
+
+TEST(Stop, InEveryCollectiveIsToldToAllSurvivors) {
+  const Setting silence("UNISONO_SILENCE", is_sanitized() ? "3s" : "500ms");
+  const std::vector<std::string> transports = tested_transports_but({"loopback", "shm"});
+  for (int c = 0; c < static_cast<int>(Collective::kSend) && !testing::Test::HasFailure(); ++c) {
+    if (is_short_run() && c % 4 != 0) continue;
+    const auto which = static_cast<std::size_t>(c) % transports.size();
+    stop_in(static_cast<Collective>(c), transports[which], c % kRanks);
+  }
 }
 
 // Ranks are processes, where auto is shared memory.
