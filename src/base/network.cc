@@ -15,6 +15,8 @@
 #include <utility>
 
 #include "base/handshake.h"
+#include "base/number_text.h"
+#include "base/small_file.h"
 
 namespace unisono {
 namespace {
@@ -150,6 +152,12 @@ std::optional<socklen_t> unix_address(std::string_view name, sockaddr_un* addres
   address->sun_family = AF_UNIX;
   std::memcpy(address->sun_path + 1, name.data(), name.size());
   return static_cast<socklen_t>(kNameAt + name.size());
+}
+
+int listen_queue() {
+  int limit = 0;
+  read_number(first_line("/proc/sys/net/core/somaxconn", 16), &limit);
+  return std::min(limit, kListenQueueMax);
 }
 
 int listen_at(const sockaddr* address, socklen_t bytes, const ListenOptions& options,

@@ -39,8 +39,13 @@ inline constexpr std::size_t kSocketNameBytesMax = sizeof(sockaddr_un::sun_path)
 /// empty or has more bytes than that.
 std::optional<socklen_t> unix_address(std::string_view name, sockaddr_un* address);
 
+/// Connections that may wait for whoever listens; the kernel cuts it to net.core.somaxconn.
+inline constexpr int kListenQueueMax = 4096;
+/// The shorter of both, as it is here.
+int listen_queue();
+
 struct ListenOptions {
-  int backlog = 1024;
+  int backlog = kListenQueueMax;
   bool is_datagram = false;  ///< UDP: it is bound alone, and has no backlog
   /// SO_SNDBUF and SO_RCVBUF, inherited by what is accepted; 0 leaves sizing to the system.
   int send_buffer_bytes = 0;

@@ -26,8 +26,7 @@ static_assert(kUnansweredTime.count() == kIdleS + kIntervalS * kProbes);
 constexpr unsigned kUnansweredMs = 1000 * kUnansweredTime.count();
 
 constexpr int kSocketFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-// 4096 ranks may connect at once; the kernel cuts it to net.core.somaxconn.
-constexpr ListenOptions kListenOptions{.backlog = 4096};
+constexpr ListenOptions kListenOptions;
 
 Status failed(const std::string& what, int error) {
   return {ErrorCode::kRendezvous, fmt::format("{}: {}", what, errno_text(error))};

@@ -48,7 +48,7 @@ constexpr const char* kHeardAt = "heard at ";
 // Sums until it hears why that is over.
 int sum_in_network() {
   if (!enter_network()) return 1;
-  TimePoint heard;
+  TimePoint heard{};
   try {
     Communicator comm = init();
     try {
@@ -58,6 +58,7 @@ int sum_in_network() {
       throw;
     }
   } catch (const Error& error) {
+    if (heard == TimePoint{}) heard = Clock::now();
     std::printf("rank at fault: %d\n", error.rank());
     const int status = report(error);
     std::printf("%s%lld\n", kHeardAt,
@@ -154,6 +155,7 @@ struct Split {
   int ranks = 3;
   int on_first = 2;
   std::string silence = "3s";
+  std::string measure = "on";
 };
 
 /// What is done to the second host.
@@ -170,24 +172,16 @@ class LossJob {
 
   void start() {
     hosts_.connect();
-    const std::string network = loss_.keeps_control ? "10.77.1." : "10.77.0.";
-    for (int rank = 0; rank < split_.ranks; ++rank) {
-      const bool is_second = rank >= split_.on_first;
-      const int local_size = is_second ? split_.ranks - split_.on_first : split_.on_first;
-      ranks_.emplace_back(
-          role_, std::vector<std::string>{
-                     "TEST_NETWORK=" + (is_second ? hosts_.second : hosts_.first).path(),
-                     "RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(split_.ranks),
-                     "LOCAL_RANK=" + std::to_string(is_second ? rank - split_.on_first : rank),
-                     "LOCAL_WORLD_SIZE=" + std::to_string(local_size),
-                     "UNISONO_RENDEZVOUS=tcp://10.77.0.1:4411", "UNISONO_TIMEOUT=50s",
-                     "UNISONO_JOB_KEY=a key of two hosts, known to all",
-                     "UNISONO_SILENCE=" + split_.silence,
-                     "UNISONO_INTERFACE=" + network + (is_second ? "2" : "1")});
-    }
+    start_ranks();
     for (ChildProcess& rank : ranks_) {
       EXPECT_TRUE(rank.prints("ready", kNetworkPatience)) << rank.output();
     }
+  }
+  /// The ranks meet when it is lost already.
+  void start_without() {
+    hosts_.connect();
+    lose();
+    start_ranks();
   }
 
   void lose() {
@@ -236,7 +230,8 @@ class LossJob {
     }
   }
 
-  void judge() {
+  /// `why` a link is told to be broken.
+  void judge(const char* why = "") {
     SCOPED_TRACE(loss_.name);
     for (ChildProcess& rank : ranks_) {
       EXPECT_EQ(rank.wait(kNetworkPatience), kFailed) << rank.output();
@@ -244,7 +239,7 @@ class LossJob {
                   AllOf(HasSubstr("failed with rank failed"), Not(HasSubstr("died"))));
     }
     if (loss_.keeps_control) {
-      expect_broken_link();
+      expect_broken_link(why);
     } else {
       expect_silence();
     }
@@ -252,11 +247,30 @@ class LossJob {
   }
 
  private:
+  void start_ranks() {
+    const std::string network = loss_.keeps_control ? "10.77.1." : "10.77.0.";
+    for (int rank = 0; rank < split_.ranks; ++rank) {
+      const bool is_second = rank >= split_.on_first;
+      const int local_size = is_second ? split_.ranks - split_.on_first : split_.on_first;
+      ranks_.emplace_back(
+          role_, std::vector<std::string>{
+                     "TEST_NETWORK=" + (is_second ? hosts_.second : hosts_.first).path(),
+                     "RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(split_.ranks),
+                     "LOCAL_RANK=" + std::to_string(is_second ? rank - split_.on_first : rank),
+                     "LOCAL_WORLD_SIZE=" + std::to_string(local_size),
+                     "UNISONO_RENDEZVOUS=tcp://10.77.0.1:4411", "UNISONO_TIMEOUT=50s",
+                     "UNISONO_JOB_KEY=a key of two hosts, known to all",
+                     "UNISONO_SILENCE=" + split_.silence, "UNISONO_MEASURE=" + split_.measure,
+                     "UNISONO_INTERFACE=" + network + (is_second ? "2" : "1")});
+    }
+  }
+
   // Which end of one link it was nobody can know; but all say the same.
-  void expect_broken_link() {
+  void expect_broken_link(const char* why) {
     for (ChildProcess& rank : ranks_) {
       EXPECT_EQ(words_of(rank), words_of(ranks_[0]));
-      EXPECT_THAT(rank.output(), AllOf(HasSubstr("link"), HasSubstr("rank 2 (host")));
+      EXPECT_THAT(rank.output(),
+                  AllOf(HasSubstr("link"), HasSubstr("rank 2 (host"), HasSubstr(why)));
     }
   }
   void expect_silence() {
@@ -321,6 +335,25 @@ TEST(LostNetwork, IsToldToAllByTheRankThatLostItsLinks) {
   for (const auto& job : jobs) job->start();
   for (const auto& job : jobs) job->lose();
   for (const auto& job : jobs) job->judge();
+}
+
+// The first connection is tried as the links are measured, in init(), or by the first call.
+TEST(NoNetwork, IsToldToAllBeforeAnyDeadline) {
+  const std::string lack = what_hosts_lack();
+  if (!lack.empty()) GTEST_SKIP() << "no networks of its own: needs " << lack;
+  const Loss dropped{"data dropped from the start", {"route add blackhole 10.77.1.1/32"}, true};
+  const Loss unreachable{
+      "no way for data from the start", {"route replace unreachable 10.77.1.0/24 metric 0"}, true};
+  const Split measured{.silence = silence_or("3s")};
+  const Split unmeasured{.silence = silence_or("3s"), .measure = "off"};
+  std::vector<std::unique_ptr<LossJob>> jobs;
+  for (const Loss* loss : {&dropped, &unreachable}) {
+    for (const Split& split : {measured, unmeasured}) {
+      jobs.push_back(std::make_unique<LossJob>(*loss, "sum_in_network", split));
+    }
+  }
+  for (const auto& job : jobs) job->start_without();
+  for (const auto& job : jobs) job->judge("cannot connect to rank ");
 }
 
 // Where the kernel sends again what was lost once a second; older ones may pause for longer.

@@ -13,6 +13,7 @@
 #include "tests/unit/stream_fixture.h"
 #include "transports/tcp/connector.h"
 #include "transports/tcp/dial.h"
+#include "transports/tcp/dial_watch.h"
 
 namespace unisono::tcp {
 namespace {
@@ -129,15 +130,23 @@ TEST(Dial, WhoLeavesGivesUpAtAnAddressThatRefuses) {
   EXPECT_EQ(dialling.events.failure->code(), ErrorCode::kRankLeft);
 }
 
+StreamOptions options_with(Duration patience) {
+  StreamOptions options = options_for(0, 2, Family::kTcp);
+  options.unacknowledged_max = patience;
+  return options;
+}
+
 /// Rank 0 dials rank 1 at these addresses, by a dial whose time the test tells.
 struct Dialled {
-  StreamOptions options = options_for(0, 2, Family::kTcp);
+  StreamOptions options;
   boost::asio::io_context context;
   std::optional<Status> given_up;
   std::shared_ptr<Dial> dial;
 
-  explicit Dialled(std::vector<Target> targets)
-      : dial(std::make_shared<Dial>(
+  explicit Dialled(std::vector<Target> targets,
+                   Duration patience = StreamOptions().unacknowledged_max)
+      : options(options_with(patience)),
+        dial(std::make_shared<Dial>(
             context, options, 1, 0, std::move(targets),
             [this](const Result<Connection>& made) { given_up = made.status(); })) {
     dial->start();
@@ -153,6 +162,7 @@ struct Dialled {
       if (Clock::now() > deadline) return false;
       context.restart();
       context.poll();
+      if (!given_up) dial->tick(Duration{});
     }
     return true;
   }
@@ -211,6 +221,120 @@ TEST(Dial, IsGivenUpWhenEveryAddressDenies) {
   }
   ASSERT_TRUE(rank.until([&] { return rank.given_up.has_value(); }));
   EXPECT_EQ(rank.given_up->rank(), 1);
+}
+
+// ---- A peer that cannot be reached ---------------------------------------------------------
+
+/// An address that swallows what comes, as a network that is down does: its queue is full.
+struct Swallowing {
+  Listening address;
+  std::vector<UniqueFd> queued;
+
+  Swallowing() {
+    EXPECT_EQ(::listen(address.fd.get(), 0), 0);
+    for (int i = 0; i < 2; ++i) {
+      queued.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      const Target& to = address.target;
+      ::connect(queued.back().get(), reinterpret_cast<const sockaddr*>(&to.address), to.bytes);
+    }
+  }
+};
+
+constexpr std::chrono::milliseconds kShortPatience{300};
+
+/// Nobody listens there.
+Target nowhere() { return Listening().target; }
+
+TEST(Dial, AnAddressThatSwallowsEverythingIsABrokenLink) {
+  const Swallowing peer;
+  Dialled rank({peer.address.target}, kShortPatience);
+  ASSERT_TRUE(rank.until([&] { return rank.given_up.has_value(); }));
+  EXPECT_EQ(rank.given_up->code(), ErrorCode::kRankFailed);
+  EXPECT_EQ(rank.given_up->rank(), 1);
+  EXPECT_EQ(rank.given_up->message(),
+            "cannot connect to rank 1 at " + to_text(peer.address.target) + ": no answer");
+}
+
+TEST(Dial, SoAreAddressesThatRefuseOrSwallow) {
+  const Swallowing peer;
+  const Target refusing = nowhere();
+  Dialled rank({refusing, peer.address.target}, kShortPatience);
+  ASSERT_TRUE(rank.until([&] { return rank.given_up.has_value(); }));
+  EXPECT_EQ(rank.given_up->code(), ErrorCode::kRankFailed);
+  EXPECT_THAT(rank.given_up->message(),
+              testing::AllOf(HasSubstr("cannot connect to rank 1 at " + to_text(refusing)),
+                             HasSubstr("nor at 1 more"), HasSubstr("Connection refused")));
+}
+
+TEST(Dial, OneAddressThatLetsInIsEnough) {
+  const Swallowing swallowing;
+  const Listening stopped;  // as the kernel does for a process that is
+  Dialled rank({swallowing.address.target, nowhere(), stopped.target}, kShortPatience);
+  const UniqueFd held = rank.comes_to(stopped);
+  const TimePoint end = Clock::now() + 5 * kShortPatience;
+  ASSERT_TRUE(rank.until([&] { return Clock::now() > end; }));
+  EXPECT_FALSE(rank.given_up.has_value()) << rank.given_up->message();
+}
+
+TEST(Dial, WithoutPatienceIsNeverGivenUp) {
+  Dialled rank({nowhere()}, {});
+  const TimePoint end = Clock::now() + 2 * kShortPatience;
+  ASSERT_TRUE(rank.until([&] { return Clock::now() > end; }));
+  EXPECT_FALSE(rank.given_up.has_value()) << rank.given_up->message();
+}
+
+// The watch's time is the test's.
+using std::chrono::milliseconds;
+constexpr milliseconds kPatienceOfWatch{3000};
+
+/// Looks every 10 ms, and begins a round each `every`; how long it took until it was over, or -1 if
+/// that took longer than `at_most`.
+milliseconds over_after(DialWatch* watch, TimePoint start, milliseconds every, milliseconds at_most,
+                        bool refused = false) {
+  constexpr milliseconds kLook{10};
+  milliseconds next{0};
+  for (milliseconds passed{0}; passed <= at_most; passed += kLook) {
+    const TimePoint now = start + passed;
+    watch->look(now);
+    if (passed < next) continue;
+    if (passed > milliseconds{0} && watch->is_over(now)) return passed;
+    watch->begin_round(now);
+    if (refused) watch->note_refusal();
+    next += every;
+  }
+  return milliseconds(-1);
+}
+
+TEST(DialWatch, IsOverAfterThePatience) {
+  DialWatch watch(kPatienceOfWatch, 1);
+  EXPECT_EQ(over_after(&watch, TimePoint(), milliseconds(100), milliseconds(9000)),
+            kPatienceOfWatch);
+}
+
+TEST(DialWatch, WantsAnAttemptInItsLastThird) {
+  DialWatch watch(kPatienceOfWatch, 1);
+  EXPECT_EQ(over_after(&watch, TimePoint(), milliseconds(1600), milliseconds(9000)),
+            milliseconds(4800));
+}
+
+TEST(DialWatch, BeginsAnewAfterAPauseInLooking) {
+  DialWatch watch(kPatienceOfWatch, 1);
+  const TimePoint start;
+  EXPECT_EQ(over_after(&watch, start, milliseconds(100), milliseconds(2900)), milliseconds(-1));
+  const TimePoint resumed = start + std::chrono::minutes(10);
+  EXPECT_EQ(over_after(&watch, resumed, milliseconds(100), milliseconds(9000)), kPatienceOfWatch);
+}
+
+TEST(DialWatch, GivesARankThatLeavesTimeToSaySo) {
+  DialWatch watch(milliseconds(500), 1);
+  EXPECT_EQ(over_after(&watch, TimePoint(), milliseconds(100), milliseconds(9000), true),
+            milliseconds(2500));
+}
+
+TEST(DialWatch, GivesEachOfManyAddressesItsTurn) {
+  EXPECT_EQ(DialWatch(kPatienceOfWatch, 1).turn(), kPatienceOfWatch / 3);
+  EXPECT_EQ(DialWatch(kPatienceOfWatch, 100).turn(), milliseconds(500));
+  EXPECT_EQ(DialWatch({}, 2).turn(), Duration::max());
 }
 
 std::size_t descriptors() {

@@ -67,6 +67,35 @@ void lose_the_network() {
   EXPECT_NE(cause.message().find("acknowledged nothing for"), std::string::npos) << cause.message();
 }
 
+// A link that was never there.
+struct Strangers : Job {
+  explicit Strangers(std::chrono::milliseconds patience)
+      : Job(2, Family::kTcp,
+            [patience](StreamOptions* options) { options->unacknowledged_max = patience; }) {}
+};
+
+void have_none_from_the_start() {
+  Strangers pair(std::chrono::milliseconds(400));
+  ASSERT_TRUE(set_loopback(false));
+  pair.post(0, 1, frame_of(1, 64), pattern(64, 1), 1);
+  ASSERT_TRUE(pair.until([&] { return pair.sinks[0]->closed_causes.count(1) == 1; }));
+  const Status cause = pair.sinks[0]->closed_causes[1];
+  EXPECT_EQ(cause.code(), ErrorCode::kRankFailed);
+  EXPECT_EQ(cause.rank(), 1);
+  EXPECT_EQ(cause.message().find("cannot connect to rank 1 at 127.0.0.1:"), 0U) << cause.message();
+}
+
+void get_it_late() {
+  Strangers pair(std::chrono::milliseconds(2000));
+  ASSERT_TRUE(set_loopback(false));
+  pair.post(0, 1, frame_of(1, 64), pattern(64, 1), 1);
+  const TimePoint back = Clock::now() + std::chrono::milliseconds(1200);
+  ASSERT_TRUE(pair.until([&] { return Clock::now() > back; }));
+  ASSERT_TRUE(set_loopback(true));
+  ASSERT_TRUE(pair.until([&] { return pair.sinks[1]->frames.size() == 1; }));
+  EXPECT_TRUE(pair.sinks[0]->closed_causes.empty());
+}
+
 // What the kernel sends again is answered once the network is back, if that was before the end.
 void lose_it_for_most_of_the_patience() {
   Pair pair(
@@ -145,6 +174,8 @@ TEST_P(Silence, IsToldFromQuietAndFromSlowness) {
 INSTANTIATE_TEST_SUITE_P(
     All, Silence,
     testing::Values(std::pair{"LoseTheNetwork", &lose_the_network},
+                    std::pair{"HaveNoneFromTheStart", &have_none_from_the_start},
+                    std::pair{"GetItLate", &get_it_late},
                     std::pair{"LoseItForAMoment", &lose_it_for_a_moment},
                     std::pair{"LoseItForMostOfThePatience", &lose_it_for_most_of_the_patience},
                     std::pair{"NeverEndWithoutPatience", &never_end_without_patience},

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/asio/error.hpp>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -27,6 +28,12 @@ constexpr Duration kMuteAddress = std::chrono::seconds(5);
 constexpr Duration kWarnAfter = std::chrono::seconds(5);
 constexpr std::size_t kDenialsPerAddress = 3;
 
+// Between processes of one host nothing is lost.
+Duration patience_of(const StreamOptions& options) {
+  return options.family == StreamOptions::Family::kTcp ? options.unacknowledged_max
+                                                       : Duration::zero();
+}
+
 }  // namespace
 
 Dial::Dial(boost::asio::io_context& context, const StreamOptions& options, Rank peer,
@@ -36,10 +43,11 @@ Dial::Dial(boost::asio::io_context& context, const StreamOptions& options, Rank 
       peer_(peer),
       stream_(stream),
       targets_(std::move(targets)),
-      denials_(targets_.size()),
+      answers_(targets_.size()),
       done_(std::move(done)),
       socket_(context),
       timer_(context),
+      watch_(patience_of(options), targets_.size()),
       pause_(kPauseMin) {}
 
 void Dial::cancel() {
@@ -53,8 +61,15 @@ void Dial::cancel() {
 }
 
 void Dial::tick(Duration polled) {
+  const TimePoint now = Clock::now();
   polled_ += polled;
   polled_in_attempt_ += polled;
+  watch_.look(now);
+  if (connecting_since_ != kNever && now - connecting_since_ >= watch_.turn()) {
+    // A queue that is full of ranks lets nobody in before its rank polls, and says as little.
+    answers_[target_index_].let_in |= options_.size > listen_queue();
+    return next_target({ErrorCode::kTimeout, "no answer"});
+  }
   // A peer that may admit this rank whenever it looks is waited for.
   if (targets_.size() > 1 && !may_be_admitted() && polled_in_attempt_ > kMuteAddress) {
     next_target({ErrorCode::kTimeout, "no answer"});
@@ -74,16 +89,21 @@ void Dial::attempt() {
   }
   shortages_ = 0;
   prepare_socket(socket_.native_handle(), options_);
+  connecting_since_ = Clock::now();
+  if (target_index_ == 0) watch_.begin_round(connecting_since_);
   socket_.async_connect(
       Protocol::endpoint(&target().address, target().bytes),
       [self = shared_from_this(), attempt](const boost::system::error_code& outcome) {
         if (!self->done_ || attempt != self->attempt_) return;
+        if (outcome == boost::asio::error::connection_refused) self->watch_.note_refusal();
         if (outcome) return self->next_target({ErrorCode::kSystem, outcome.message()});
         self->on_connected();
       });
 }
 
 void Dial::on_connected() {
+  connecting_since_ = kNever;
+  answers_[target_index_].let_in = true;
   const bool is_unix = target().address.ss_family == AF_UNIX;
   if (const Status same = is_unix ? check_same_user(socket_.native_handle()) : Status(); !same) {
     ++denials();
@@ -163,22 +183,29 @@ void Dial::next_target(const Status& cause) {
   boost::system::error_code ignored;
   socket_.close(ignored);
   ++attempt_;
-  const std::string where = to_text(target());
-  const auto denies = [](std::size_t denials) { return denials >= kDenialsPerAddress; };
-  if (std::all_of(denials_.begin(), denials_.end(), denies)) {
-    return finish(Status(cause.code(),
-                         fmt::format("rank {} at {}: {}", peer_, where, cause.message()), peer_));
+  connecting_since_ = kNever;
+  const auto denies = [](const Answers& all) { return all.denials >= kDenialsPerAddress; };
+  if (std::all_of(answers_.begin(), answers_.end(), denies)) {
+    return finish(
+        Status(cause.code(),
+               fmt::format("rank {} at {}: {}", peer_, to_text(target()), cause.message()), peer_));
   }
-  target_index_ = (target_index_ + 1) % targets_.size();
   polled_in_attempt_ = Duration{};
-  if (target_index_ != 0) {
-    // The event loop calls it: a long list must not become a deep stack.
-    const std::uint64_t attempt = attempt_;
-    timer_.expires_after(Duration{});
-    return timer_.async_wait([self = shared_from_this(), attempt](const auto& error) {
-      if (!error && self->done_ && attempt == self->attempt_) self->attempt();
-    });
-  }
+  if (target_index_ == 0) first_cause_ = cause.message();
+  if (target_index_ + 1 == targets_.size()) return next_round(cause);
+  ++target_index_;
+  // The event loop calls it: a long list must not become a deep stack.
+  const std::uint64_t attempt = attempt_;
+  timer_.expires_after(Duration{});
+  timer_.async_wait([self = shared_from_this(), attempt](const auto& error) {
+    if (!error && self->done_ && attempt == self->attempt_) self->attempt();
+  });
+}
+
+void Dial::next_round(const Status& cause) {
+  if (is_out_of_reach()) return finish(out_of_reach());
+  const std::string where = to_text(target());
+  target_index_ = 0;
   if (leaving_) {
     return finish(Status(ErrorCode::kRankLeft,
                          fmt::format("rank {} at {} is gone: {}", peer_, where, cause.message()),
@@ -192,15 +219,35 @@ void Dial::next_target(const Status& cause) {
   pause_and_retry();
 }
 
+// An address that has let this rank in leads to the peer, which may look at it at any time.
+bool Dial::is_out_of_reach() const {
+  const auto is_shut = [](const Answers& all) {
+    return !all.let_in || all.denials >= kDenialsPerAddress;
+  };
+  return std::all_of(answers_.begin(), answers_.end(), is_shut) && watch_.is_over(Clock::now());
+}
+
+// Addresses that other hosts have too come last.
+Status Dial::out_of_reach() const {
+  const std::size_t others = targets_.size() - 1;
+  const std::string besides =
+      others == 0 ? "" : fmt::format(" (nor at {} more of its addresses)", others);
+  return {ErrorCode::kRankFailed,
+          fmt::format("cannot connect to rank {} at {}{}: {}", peer_, to_text(targets_.front()),
+                      besides, first_cause_),
+          peer_};
+}
+
 // Another address of the peer would take as much.
 void Dial::on_shortage(const std::string& what) {
+  watch_.restart();
   if (++shortages_ < kShortagesMax) return pause_and_retry();
   finish(no_connections(options_.rank, what));
 }
 
 void Dial::pause_and_retry() {
   const std::uint64_t attempt = ++attempt_;
-  timer_.expires_after(pause_);
+  timer_.expires_after(watch_.pause(pause_, Clock::now()));
   pause_ = std::min(pause_ * 2, kPauseMax);
   timer_.async_wait([self = shared_from_this(), attempt](const auto& error) {
     if (!error && self->done_ && attempt == self->attempt_) self->attempt();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "transports/tcp/dial_watch.h"
 #include "transports/tcp/handshake_session.h"
 #include "transports/tcp/link_frames.h"
 #include "transports/tcp/stream.h"
@@ -39,24 +40,33 @@ class Dial : public std::enable_shared_from_this<Dial> {
   bool may_be_admitted() const { return session_ != nullptr && session_->proof_sent(); }
 
  private:
+  struct Answers {
+    std::size_t denials = 0;  // that more tries do not change
+    bool let_in = false;      // once, or may have no room to
+  };
+
   void attempt();
   void on_connected();
   void on_session(const Status& status);
   void on_admission();
   void on_refused(Admission why);
   void next_target(const Status& cause);
+  void next_round(const Status& cause);
+  bool is_out_of_reach() const;
+  Status out_of_reach() const;
   void on_shortage(const std::string& what);
   void pause_and_retry();
   void finish(Result<Connection> result);
   const Target& target() const { return targets_[target_index_]; }
-  std::size_t& denials() { return denials_[target_index_]; }
+  std::size_t& denials() { return answers_[target_index_].denials; }
 
   boost::asio::io_context& context_;
   const StreamOptions& options_;
   Rank peer_;
   std::uint16_t stream_;
   std::vector<Target> targets_;
-  std::vector<std::size_t> denials_;  // by target: answers that more tries do not change
+  std::vector<Answers> answers_;  // by target
+  std::string first_cause_;       // why the first was in vain last
   Done done_;
   Socket socket_;
   boost::asio::steady_timer timer_;
@@ -64,6 +74,8 @@ class Dial : public std::enable_shared_from_this<Dial> {
   std::size_t target_index_ = 0;
   int shortages_ = 0;          // in a row
   std::uint64_t attempt_ = 0;  // handlers of an earlier attempt are stale
+  DialWatch watch_;
+  TimePoint connecting_since_ = kNever;
   Duration pause_;
   Duration polled_in_attempt_{};
   Duration polled_{};

@@ -36,7 +36,8 @@ struct StreamOptions {
   int send_buffer_bytes = 0;
   int receive_buffer_bytes = 0;
   /// TCP: a connection has ended by then of which nothing was acknowledged for so long, though what
-  /// was sent again could have been. 0: never.
+  /// was sent again could have been; a link that does not come about for so long ends, too, or
+  /// later where its peer has many addresses. 0: never.
   Duration unacknowledged_max = std::chrono::milliseconds(2790);
 };
 
