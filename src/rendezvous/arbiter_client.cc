@@ -46,8 +46,8 @@ Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const RendezvousPoint
   }
   rendezvous::ControlConnection::Doors doors{rendezvous::open_standby(point, size, &self),
                                              rendezvous::open_probe_port(point, size, &self)};
-  UNISONO_ASSIGN(auto joined,
-                 rendezvous::join_rendezvous(point, {size, self, {}, point.go_on}, deadline));
+  UNISONO_ASSIGN(auto joined, rendezvous::join_rendezvous(
+                                  point, {size, self, {}, point.go_on, point.silence}, deadline));
   client->world_ = std::move(joined.world);
   auto connection = std::make_unique<rendezvous::ControlConnection>(
       std::move(joined.stream), client->world_, std::move(doors), point.silence);

@@ -63,6 +63,7 @@ ArbiterLoop::ArbiterLoop(ArbiterOptions options, UniqueFd epoll, int stop)
                   static_cast<int>(options_.members.size())}),
       rendezvous_(options_.size, options_.started, options_.comes_once,
                   warning_at(options_.started, options_.warn_after, options_.deadline)),
+      beats_(options_.silence, Clock::now()),
       backlog_bytes_max_(kBacklogBytesMax),
       serves_(options_.members.empty()),
       now_(Clock::now()),
@@ -187,10 +188,27 @@ void ArbiterLoop::seat(Strangers::Arrival arrival) {
     seat.stream.queue(refusal_);
     return seat.stream.close();
   }
-  seats_.emplace(fd, std::move(seat));
+  tell_who_awaits(&seats_.emplace(fd, std::move(seat)).first->second);
   // What came along with its join makes no event of its own.
   read_seat(fd);
   if (phase_ == Phase::kGathering && rendezvous_.complete()) welcome();
+}
+
+// From then on each expects to hear something.
+void ArbiterLoop::tell_who_awaits(Seat* newcomer) {
+  const Member* const rank_zero = rendezvous_.find(0);
+  if (beats_.is_off() || rank_zero == nullptr) return;
+  const auto word = std::make_shared<const std::string>(encode_awaiting(*rank_zero));
+  if (newcomer->rank != 0) return send(newcomer, word);
+  for (auto& [fd, seat] : seats_) send(&seat, word);
+}
+
+void ArbiterLoop::beat_while_gathering() {
+  if (!beats_.take_beat(now_)) return;
+  const auto beat = std::make_shared<const std::string>(encode(MessageType::kBeat));
+  for (auto& [fd, seat] : seats_) {
+    if (!seat.stream.has_output()) send(&seat, beat);
+  }
 }
 
 void ArbiterLoop::seat_again(Strangers::Arrival arrival) {
@@ -317,6 +335,7 @@ void ArbiterLoop::on_timers() {
     if (const std::string text = rendezvous_.take_warning(now_); !text.empty()) log::warning(text);
     if (const Status lost = rendezvous_.lost(now_); !lost) fail(lost);
     if (now_ >= options_.deadline) fail(rendezvous_.overdue(now_));
+    beat_while_gathering();
   }
   if (!arbiter_ || is_standbys()) {
     strangers_.expire(now_);
@@ -405,7 +424,8 @@ void ArbiterLoop::settle() {
 TimePoint ArbiterLoop::next_due() const {
   switch (phase_) {
     case Phase::kGathering:
-      return std::min({options_.deadline, rendezvous_.next_due(), strangers_.next_due(now_)});
+      return std::min({options_.deadline, rendezvous_.next_due(), strangers_.next_due(now_),
+                       beats_.next_due()});
     case Phase::kServing: {
       const TimePoint due = arbiter_->next_due();
       return is_standbys() ? std::min(due, strangers_.next_due(now_)) : due;

@@ -16,6 +16,7 @@
 #include "rendezvous/control_stream.h"
 #include "rendezvous/rendezvous.h"
 #include "rendezvous/serving_arbiter.h"
+#include "rendezvous/silence.h"
 #include "rendezvous/strangers.h"
 
 namespace unisono {
@@ -90,6 +91,8 @@ class ArbiterLoop final : private ArbiterLinks {
   void seat_again(Strangers::Arrival arrival);
   void turn_away_newcomers(bool awaits_more);
   int find_seat(Rank rank) const;
+  void tell_who_awaits(Seat* newcomer);
+  void beat_while_gathering();
   void read_all_seats();
   void read_seat(int fd);
   void hear_from(int fd, bool open);
@@ -112,6 +115,7 @@ class ArbiterLoop final : private ArbiterLinks {
   Phase phase_ = Phase::kGathering;
   Strangers strangers_;
   Rendezvous rendezvous_;
+  Silence beats_;                          // of the time before all have met
   std::optional<ServingArbiter> arbiter_;  // once all have met
   Seats seats_;
   std::size_t backlog_bytes_max_;

@@ -191,6 +191,14 @@ std::string encode_members(const std::vector<Member>& members) {
   return all;
 }
 
+std::string encode_awaiting(const Member& rank_zero) {
+  Member told = rank_zero;
+  told.addresses.clear();
+  Writer writer(MessageType::kAwaiting);
+  write_member(&writer, told);
+  return writer.finish();
+}
+
 Status check_member(const Member& member, int size) {
   const auto refuse = [](std::string message) {
     return Status(ErrorCode::kInvalidArgument, std::move(message));
@@ -330,6 +338,13 @@ Status decode_refusal(std::string_view body) {
 Status decode_decline(Rank rank, std::string_view body) {
   const Status why = decode_refusal(body);
   return {why.code(), fmt::format("rank {} cannot take part: {}", rank, why.message()), rank};
+}
+
+Result<Member> decode_awaiting(std::string_view body) {
+  Reader reader(body);
+  Member member = read_member(&reader);
+  if (!reader.finished() || member.rank != 0) return malformed("word on rank 0");
+  return member;
 }
 
 Status decode_members(std::string_view body, int size, std::vector<Member>* members) {

@@ -59,6 +59,7 @@ enum class MessageType : std::uint8_t {
   kAskWord,       ///< arbiter: to be answered at once, by a beat
   kAskProbe,      ///< arbiter: does this rank reach that one over the network?
   kNotKnown,      ///< a standby: its own rank neither hears the arbiter nor misses it yet
+  kAwaiting,      ///< arbiter: has taken the rank in, waits for others; beats follow until all met
 };
 
 struct Message {
@@ -116,6 +117,8 @@ std::string encode(const WelcomeMessage& message);
 std::string encode(MessageType type, const FailureDecision& decision);
 /// kRefusal or kDecline.
 std::string encode_refusal(const Status& status, MessageType type = MessageType::kRefusal);
+/// kAwaiting, by the arbiter in the process of rank 0, which this is; without what others need not.
+std::string encode_awaiting(const Member& rank_zero);
 /// Members in as many messages as the bound makes necessary; without their settings, which are
 /// the same on all ranks.
 std::string encode_members(const std::vector<Member>& members);
@@ -136,6 +139,8 @@ Result<FailureDecision> decode_decision(std::string_view body, int size);
 Status decode_refusal(std::string_view body);
 /// Why `rank` cannot take part, by its kDecline.
 Status decode_decline(Rank rank, std::string_view body);
+/// Rank 0.
+Result<Member> decode_awaiting(std::string_view body);
 /// Appends the members, which must continue `members` by rank.
 Status decode_members(std::string_view body, int size, std::vector<Member>* members);
 

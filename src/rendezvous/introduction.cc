@@ -1,10 +1,19 @@
 #include "rendezvous/introduction.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <span>
 #include <utility>
 
+#include "base/log.h"
+#include "base/suspended.h"
 #include "base/unproven_peers.h"
+#include "rendezvous/peer_information.h"
+#include "rendezvous/rank_text.h"
+#include "rendezvous/silence.h"
 #include "rendezvous/sockets.h"
+#include "rendezvous/witnesses.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -21,6 +30,13 @@ class TableReader {
   /// True when the table is whole.
   Result<bool> take(const Message& message) {
     if (message.type == MessageType::kRefusal) return decode_refusal(message.body);
+    if (message.type == MessageType::kBeat) return false;
+    if (message.type == MessageType::kAwaiting) {
+      UNISONO_ASSIGN(rank_zero_, decode_awaiting(message.body));
+      log::debug(fmt::format("rank {} has reached {} and waits for the others", self_.rank,
+                             member_text(*rank_zero_)));
+      return false;
+    }
     if (message.type == MessageType::kWelcome && world_.job_id.empty()) {
       UNISONO_TRY(take_welcome(message.body));
       return false;
@@ -31,6 +47,8 @@ class TableReader {
     UNISONO_TRY(decode_members(message.body, size_, &world_.members));
     return world_.members.size() == static_cast<std::size_t>(size_);
   }
+  /// Who that is, if it has been told.
+  const std::optional<Member>& rank_zero() const { return rank_zero_; }
   World finish() {
     for (Member& member : world_.members) member.settings = self_.settings;
     world_.rank = self_.rank;
@@ -52,7 +70,40 @@ class TableReader {
 
   int size_;
   const Member& self_;
+  std::optional<Member> rank_zero_;
   World world_;
+};
+
+// Whether the arbiter that has taken this rank in still says something. Who was not heard yet may
+// be late, and in the process of rank 0 both are run or neither is.
+class Waiting {
+ public:
+  Waiting(const Applicant& self, TimePoint now)
+      : self_(self.member),
+        silence_(self.member.rank == 0 ? std::chrono::milliseconds{0} : self.silence, now) {}
+
+  void on_wake(TimePoint now) {
+    silence_.on_wake(now, time_suspended());
+    silence_.take_beat(now);
+  }
+  void on_heard(TimePoint now) { silence_.on_heard(0, now); }
+  bool is_over(TimePoint now) { return !silence_.take_silent(now).empty(); }
+  TimePoint next_due() const { return silence_.next_due(); }
+
+  Status why(const std::optional<Member>& rank_zero) const {
+    const bool is_here = rank_zero && host_key(*rank_zero) == host_key(self_);
+    const ProcessSight sight = is_here ? sight_of(*rank_zero) : ProcessSight::kUnseen;
+    return {ErrorCode::kRankFailed,
+            fmt::format("{} is silent: it had accepted {}, and nothing was heard of it for {} "
+                        "(UNISONO_SILENCE) before all ranks had arrived; {}",
+                        rank_zero ? member_text(*rank_zero) : "rank 0", member_text(self_),
+                        duration_text(silence_.limit()), sight_text(sight)),
+            0};
+  }
+
+ private:
+  const Member& self_;
+  Silence silence_;
 };
 
 // Until the arbiter has told all that it waits for.
@@ -83,13 +134,18 @@ Attempt<Joined> converse(ControlStream stream, const Applicant& self, const JobK
   stream.queue(encode(JoinMessage{self.size, self.member}));
   if (!self.why_not) stream.queue(encode_refusal(self.why_not, MessageType::kDecline));
   TableReader table(self.size, self.member, key);
+  Waiting waiting(self, Clock::now());
   bool gave_up = false;
   for (;;) {
     const Status sent = stream.flush();
-    const Result<bool> waited =
-        wait_ready(stream.fd(), stream.has_output() && sent.ok(), deadline, self.go_on);
+    const Result<bool> waited = wait_ready(stream.fd(), stream.has_output() && sent.ok(),
+                                           std::min(deadline, waiting.next_due()), self.go_on);
+    const TimePoint now = Clock::now();
+    waiting.on_wake(now);
     const bool ready = waited && *waited;
+    const std::size_t known = stream.input().size();
     const bool open = !ready || stream.receive();
+    if (stream.input().size() > known) waiting.on_heard(now);
     for (;;) {
       auto message = stream.next();
       if (!message) return failed(message.error());
@@ -107,8 +163,10 @@ Attempt<Joined> converse(ControlStream stream, const Applicant& self, const JobK
       return failed({ErrorCode::kRendezvous,
                      "the arbiter closed the connection before all ranks had arrived"});
     }
+    if (waiting.is_over(now)) return failed(waiting.why(table.rank_zero()), true);
     if (ready) continue;
     if (!waited) return failed(waited.error(), true);
+    if (now < deadline) continue;
     if (std::exchange(gave_up, true)) {
       return failed({ErrorCode::kRendezvous, "rank 0 has accepted this rank but does not answer"},
                     true);

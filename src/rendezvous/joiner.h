@@ -4,6 +4,9 @@
 // Thread rule: the thread that joins; blocks.
 #pragma once
 
+#include <chrono>
+#include <functional>
+
 #include "base/clock.h"
 #include "rendezvous/arbiter.h"
 #include "rendezvous/control_stream.h"
@@ -16,6 +19,7 @@ struct Applicant {
   const Member& member;             ///< has passed check_member
   Status why_not;                   ///< an error: it only tells the others that it cannot take part
   std::function<Status()> go_on{};  ///< as in RendezvousPoint
+  std::chrono::milliseconds silence{0};  ///< as in RendezvousPoint
 };
 
 struct Joined {

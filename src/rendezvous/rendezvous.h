@@ -42,6 +42,10 @@ class Rendezvous {
   bool has_arrived(Rank rank) const {
     return rank >= 0 && rank < size_ && seats_[static_cast<std::size_t>(rank)];
   }
+  /// Who sits there; null: nobody.
+  const Member* find(Rank rank) const {
+    return has_arrived(rank) ? &*seats_[static_cast<std::size_t>(rank)] : nullptr;
+  }
   /// The ranks that have not arrived, as an error.
   Status overdue(TimePoint now) const;
   /// Who has not arrived, for the log: once, when that is due; empty otherwise.

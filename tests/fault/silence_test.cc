@@ -5,15 +5,21 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/fault/outcome_board.h"
+#include "tests/fault/role_report.h"
+#include "tests/support/child_process.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/setting.h"
 
 namespace unisono::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 // Long enough for processes that a sanitizer slows down.
@@ -162,6 +168,75 @@ TEST_P(Silenced, AJobThatIsStoppedAsAWholeSuspectsNobody) {
     EXPECT_FALSE(board_->blocking[rank].written) << board_->blocking[rank].message;
   }
 }
+
+// ---- Before all have met ------------------------------------------------------------------
+
+int meet_others() {
+  try {
+    Communicator comm = init();
+    comm.barrier();
+    return 0;
+  } catch (const Error& error) {
+    std::printf("rank at fault: %d\n", error.rank());
+    return report(error);
+  }
+}
+const RoleEntry meet_entry("meet_others", &meet_others);
+
+/// Ranks 0 and 1 of three, which wait for the last one.
+class Gathering : public testing::TestWithParam<bool> {
+ protected:
+  ChildProcess start(int rank) const {
+    std::vector<std::string> environment = {
+        "RANK=" + std::to_string(rank),
+        "WORLD_SIZE=3",
+        "LOCAL_RANK=" + std::to_string(rank),
+        "LOCAL_WORLD_SIZE=3",
+        "MASTER_ADDR=127.0.0.1",
+        "MASTER_PORT=" + std::to_string(port_),
+        "UNISONO_TIMEOUT=60s",
+        "UNISONO_LOG=debug",
+        "UNISONO_SILENCE=" + std::to_string(kLimit.count()) + "ms",
+        "UNISONO_JOB_KEY=a key that all ranks know"};
+    if (GetParam()) {
+      environment.push_back("UNISONO_RENDEZVOUS=tcp://127.0.0.1:" + std::to_string(port_));
+    }
+    return ChildProcess("meet_others", environment);
+  }
+  void await_both() {
+    EXPECT_TRUE(second_.prints("rank 1 has reached rank 0")) << second_.output();
+  }
+
+  const int port_ = free_port();
+  ChildProcess first_ = start(0), second_ = start(1);
+};
+
+TEST_P(Gathering, ARankZeroThatIsStoppedIsNamed) {
+  await_both();
+  first_.kill(SIGSTOP);
+  EXPECT_EQ(second_.wait(), kFailed) << second_.output();
+  EXPECT_THAT(second_.output(),
+              AllOf(HasSubstr("failed with rank failed"), HasSubstr("rank at fault: 0"),
+                    HasSubstr("is silent"), HasSubstr("its process is stopped")));
+  first_.kill(SIGCONT);
+  EXPECT_EQ(first_.wait(), kFailed) << first_.output();
+  EXPECT_THAT(first_.output(), HasSubstr("rank at fault: 1"));
+}
+
+TEST_P(Gathering, WhenAllAreStoppedSuspectsNobody) {
+  await_both();
+  for (const ChildProcess* each : {&first_, &second_}) each->kill(SIGSTOP);
+  std::this_thread::sleep_for(kLimit * 3 / 2);
+  for (const ChildProcess* each : {&second_, &first_}) each->kill(SIGCONT);
+  // Whoever suspects somebody does so within the next period.
+  std::this_thread::sleep_for(kLimit * 5 / 4);
+  ChildProcess last = start(2);
+  for (ChildProcess* each : {&first_, &second_, &last})
+    EXPECT_EQ(each->wait(), 0) << each->output();
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, Gathering, testing::Values(false, true),
+                         [](const auto& info) { return info.param ? "Tcp" : "Unix"; });
 
 INSTANTIATE_TEST_SUITE_P(Transports, Silenced, testing::Values("auto", "tcp"),
                          [](const auto& info) { return info.param; });

@@ -181,6 +181,12 @@ void check_body(MessageType type, std::string_view body, int size) {
       return;
     case MessageType::kMembers:
       return check_members(body, size);
+    case MessageType::kAwaiting:
+      if (const auto rank_zero = decode_awaiting(body)) {
+        check_fields(*rank_zero);
+        require(rank_zero->rank == 0, "another rank waits for the others");
+      }
+      return;
     case MessageType::kDiffering:
     case MessageType::kCalls:
       return check_calls(type, body, size);

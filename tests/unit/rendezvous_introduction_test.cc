@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <future>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "rendezvous/introduction.h"
 #include "rendezvous/sockets.h"
@@ -85,6 +87,57 @@ TEST(Introduction, AnArbiterThatNeverAnswersIsLeft) {
   ASSERT_NE(failure, nullptr);
   EXPECT_TRUE(failure->final) << "it has this rank's join";
   EXPECT_EQ(failure->why.code(), ErrorCode::kRendezvous);
+}
+
+constexpr std::chrono::milliseconds kSilence{600};
+
+/// What rank 1 makes of an arbiter behind `near` that may be silent for kSilence.
+Attempt<Joined> meets(GuardedFd near, TimePoint deadline) {
+  return converse(ControlStream(std::move(near)), {2, member_of(1), {}, {}, kSilence},
+                  JobKey::random(), deadline);
+}
+
+TEST(Introduction, AnArbiterThatHasTakenTheRankInAndIsSilentIsNamed) {
+  auto [near, far] = *connected_pair();
+  ControlStream arbiter(std::move(far));
+  arbiter.queue(encode_awaiting(member_of(0)));
+  ASSERT_TRUE(arbiter.flush().ok());
+  const auto result = meets(std::move(near), Clock::now() + kLong);
+  const auto* failure = std::get_if<Failure>(&result);
+  ASSERT_NE(failure, nullptr);
+  EXPECT_TRUE(failure->final);
+  EXPECT_EQ(failure->why.code(), ErrorCode::kRankFailed);
+  EXPECT_EQ(failure->why.rank(), 0);
+  EXPECT_EQ(failure->why.message().find("rank 0 (host host, pid 4000) is silent"), 0U)
+      << failure->why.message();
+}
+
+TEST(Introduction, AnArbiterThatBeatsIsWaitedFor) {
+  auto [near, far] = *connected_pair();
+  auto outcome = std::async(std::launch::async, [fd = std::move(near)]() mutable {
+    return meets(std::move(fd), Clock::now() + kLong);
+  });
+  ControlStream arbiter(std::move(far));
+  const auto say = [&](std::string bytes) {
+    arbiter.queue(std::move(bytes));
+    EXPECT_TRUE(arbiter.flush().ok());
+  };
+  for (const TimePoint end = Clock::now() + 2 * kSilence; Clock::now() < end;) {
+    say(encode(MessageType::kBeat));
+    std::this_thread::sleep_for(kSilence / 12);
+  }
+  say(encode(WelcomeMessage{2, std::string(32, 'a'), {}}));
+  say(encode_members({member_of(0), member_of(1)}));
+  EXPECT_TRUE(std::holds_alternative<Joined>(outcome.get()));
+}
+
+// It may be late to take anybody in.
+TEST(Introduction, AnArbiterThatWasNeverHeardIsNotSilent) {
+  auto [near, far] = *connected_pair();
+  const auto result = meets(std::move(near), Clock::now() + 2 * kSilence);
+  const auto* failure = std::get_if<Failure>(&result);
+  ASSERT_NE(failure, nullptr);
+  EXPECT_EQ(failure->why.code(), ErrorCode::kRendezvous) << failure->why.message();
 }
 
 /// What a rank makes of somebody who says this where an arbiter was to prove itself, and stays.

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <thread>
 
@@ -91,6 +92,22 @@ TEST_P(JoinAt, AllRanksGetTheSameWorld) {
   auto outcomes = meet(world_of(point(), 8));
   expect_one_world(outcomes);
   leave_all(&outcomes);
+}
+
+// Who waits hears from rank 0 that it lives.
+TEST_P(JoinAt, ARankMayComeLaterThanAnySilence) {
+  RendezvousPoint place = point();
+  place.silence = milliseconds(600);
+  std::vector<Candidate> early = world_of(place, 3);
+  std::vector<Candidate> late{early.back()};
+  early.pop_back();
+  auto waiting = std::async(std::launch::async, [&] { return meet(early); });
+  std::this_thread::sleep_for(2 * place.silence);
+  std::vector<Outcome> last = meet(late);
+  std::vector<Outcome> all = waiting.get();
+  all.push_back(std::move(last.front()));
+  expect_one_world(all);
+  leave_all(&all);
 }
 
 TEST_P(JoinAt, TheSamePlaceServesTheNextJobs) {

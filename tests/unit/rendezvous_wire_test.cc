@@ -139,6 +139,19 @@ TEST(ControlMessages, WhatIsSeenOfAProcessIsOfARank) {
   EXPECT_EQ(*decode_rank(body_of(encode_rank(MessageType::kAskSight, 2)), 4), 2);
 }
 
+TEST(ControlMessages, WhoWaitsForOthersIsRankZero) {
+  const std::string bytes = encode_awaiting(a_member(0));
+  const std::string body(body_of(bytes));
+  const auto told = decode_awaiting(body);
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ(told->host_name, a_member(0).host_name);
+  EXPECT_EQ(told->pid, a_member(0).pid);
+  EXPECT_TRUE(told->addresses.empty());
+  EXPECT_FALSE(decode_awaiting(body.substr(0, body.size() - 1)).has_value());
+  EXPECT_FALSE(decode_awaiting(body + "x").has_value());
+  EXPECT_FALSE(decode_awaiting(body_of(encode_awaiting(a_member(1)))).has_value());
+}
+
 TEST(ControlMessages, WhatAProbeHasComeToIsOfARank) {
   const std::string bytes = encode(ProbedMessage{3, true});
   const std::string body(body_of(bytes));
@@ -237,6 +250,7 @@ void decode_as_everything(std::string_view bytes) {
   static_cast<void>(decode_decision(bytes, 100).has_value());
   EXPECT_FALSE(decode_refusal(bytes).ok());
   static_cast<void>(decode_members(bytes, 100, &members).ok());
+  static_cast<void>(decode_awaiting(bytes).has_value());
   static_cast<void>(contact_from_text(bytes).has_value());
 }
 
