@@ -85,6 +85,21 @@ void have_none_from_the_start() {
   EXPECT_EQ(cause.message().find("cannot connect to rank 1 at 127.0.0.1:"), 0U) << cause.message();
 }
 
+// Rank 1 computes, so that its kernel alone has let rank 0 in.
+void lose_it_before_the_peer_looks() {
+  Strangers pair(std::chrono::milliseconds(400));
+  pair.post(0, 1, frame_of(1, 64), pattern(64, 1), 1);
+  const auto poll_rank_0_until = [&](TimePoint end) {
+    RecordingSink& sink = *pair.sinks[0];
+    while (Clock::now() < end && sink.closed_causes.empty()) pair.transports[0]->poll(sink);
+  };
+  poll_rank_0_until(Clock::now() + std::chrono::milliseconds(100));
+  ASSERT_TRUE(set_loopback(false));
+  poll_rank_0_until(Clock::now() + std::chrono::seconds(10));
+  EXPECT_NE(pair.sinks[0]->closed_causes[1].message().find("cannot connect to rank 1"),
+            std::string::npos);
+}
+
 void get_it_late() {
   Strangers pair(std::chrono::milliseconds(2000));
   ASSERT_TRUE(set_loopback(false));
@@ -175,6 +190,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, Silence,
     testing::Values(std::pair{"LoseTheNetwork", &lose_the_network},
                     std::pair{"HaveNoneFromTheStart", &have_none_from_the_start},
+                    std::pair{"LoseItBeforeThePeerLooks", &lose_it_before_the_peer_looks},
                     std::pair{"GetItLate", &get_it_late},
                     std::pair{"LoseItForAMoment", &lose_it_for_a_moment},
                     std::pair{"LoseItForMostOfThePatience", &lose_it_for_most_of_the_patience},

@@ -104,6 +104,10 @@ void Dial::attempt() {
 void Dial::on_connected() {
   connecting_since_ = kNever;
   answers_[target_index_].let_in = true;
+  // The host of a peer that computes answers for it.
+  if (patience_of(options_) > Duration::zero()) {
+    set_probing(socket_.native_handle(), Probing::kSoon);
+  }
   const bool is_unix = target().address.ss_family == AF_UNIX;
   if (const Status same = is_unix ? check_same_user(socket_.native_handle()) : Status(); !same) {
     ++denials();
@@ -125,6 +129,11 @@ void Dial::on_connected() {
 
 void Dial::on_session(const Status& status) {
   if (status) return on_admission();
+  if (session_->was_cut()) {
+    answers_[target_index_].let_in = false;
+    watch_.restart();
+    return next_target(status);
+  }
   const bool prompt = Clock::now() - session_began_ < kPromptProof;
   if (!session_->hung_up()) {
     ++denials();
@@ -160,6 +169,7 @@ void Dial::on_admission() {
   connection.fd = session_->release();
   if (!connection.fd)
     return next_target({ErrorCode::kSystem, "the socket could not be taken over"});
+  set_probing(connection.fd.get(), Probing::kLate);
   finish(std::move(connection));
 }
 

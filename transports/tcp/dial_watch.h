@@ -22,7 +22,7 @@ class DialWatch {
   void begin_round(TimePoint now);
   /// An address refuses: it may be that of a rank that is leaving.
   void note_refusal() { is_refused_ = true; }
-  /// It says nothing of the peer that this rank could not dial.
+  /// What was before says nothing of the peer: this rank could not dial, or was let in.
   void restart() { since_ = kNever; }
 
   /// All addresses have been in vain in this round: for so long that this is the end.

@@ -30,6 +30,12 @@ constexpr std::chrono::seconds kBoundedPatienceMax{10};
 constexpr std::chrono::milliseconds kHastenedPatienceMax{1900};
 constexpr double kFirstAttemptOfPatience = 0.105;
 
+bool is_of_this_host(const boost::system::error_code& error) {
+  return error == boost::asio::error::timed_out || error == boost::asio::error::host_unreachable ||
+         error == boost::asio::error::network_unreachable ||
+         error == boost::asio::error::network_down;
+}
+
 Target name_of_end(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
   Target out;
   out.bytes = sizeof out.address;
@@ -81,6 +87,7 @@ void HandshakeSession::read() {
         if (error) {
           self->hung_up_ = true;
           self->was_reset_ = error == boost::asio::error::connection_reset;
+          self->was_cut_ = is_of_this_host(error);
           return self->finish({ErrorCode::kRankFailed,
                                "the other end hung up during the handshake: " + error.message()});
         }
@@ -133,18 +140,23 @@ void prepare_socket(int fd, const StreamOptions& options) {
     hasten_retransmission(fd,
                           std::chrono::duration_cast<Duration>(patience * kFirstAttemptOfPatience));
   }
-  // A connection may be idle for hours: beside RDMA, or while ranks compute.
-  const int idle_s = 60, interval_s = 10, probes = 6;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  set_probing(fd, Probing::kLate);
   if (const int sent = options.send_buffer_bytes; sent > 0) {
     ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &sent, sizeof sent);
   }
   if (const int received = options.receive_buffer_bytes; received > 0) {
     ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &received, sizeof received);
   }
+}
+
+// A connection may be idle for hours: beside RDMA, or while ranks compute.
+void set_probing(int fd, Probing when) {
+  const bool is_soon = when == Probing::kSoon;
+  const int idle_s = is_soon ? 1 : 60, interval_s = is_soon ? 1 : 10, probes = is_soon ? 1 : 6;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
 Status adopt(UniqueFd fd, int family, Socket* socket) {

@@ -43,6 +43,8 @@ class HandshakeSession : public std::enable_shared_from_this<HandshakeSession> {
   bool hung_up() const { return hung_up_; }
   /// When it hung up: by reset(), which says nothing of this rank's key.
   bool was_reset() const { return was_reset_; }
+  /// When it hung up: that is what this host says, to which nothing comes from there.
+  bool was_cut() const { return was_cut_; }
   const Target& remote() const { return remote_; }
   const Target& local() const { return local_; }
 
@@ -69,10 +71,15 @@ class HandshakeSession : public std::enable_shared_from_this<HandshakeSession> {
   bool proof_sent_ = false;
   bool hung_up_ = false;
   bool was_reset_ = false;
+  bool was_cut_ = false;
 };
 
 /// Without Nagle's delay; sizes where they are not 0.
 void prepare_socket(int fd, const StreamOptions& options);
+/// A connection that is idle: whether the other host still answers is asked after a second, or
+/// after a minute, as prepare_socket() has it.
+enum class Probing : std::uint8_t { kSoon, kLate };
+void set_probing(int fd, Probing when);
 /// Makes `fd` the socket. Asio's own calls would create it open to whatever program another thread
 /// starts at that moment.
 Status adopt(UniqueFd fd, int family, Socket* socket);
