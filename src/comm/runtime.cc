@@ -169,18 +169,24 @@ Status Runtime::connect(TimePoint deadline) {
   return transports_.connect(world(), shared_segment_, engine_->messenger());
 }
 
-// Why this rank cannot connect to the others: the end of another one, which the job's own word
-// tells, or its own failure, which it tells the job.
-Status Runtime::cause_of(const Status& seen) {
+// The job's word on the end of another rank, which may come a moment after what it explains.
+Status Runtime::hear_of_end(Duration patience) {
   std::vector<Rank> others(static_cast<std::size_t>(world().size));
   std::iota(others.begin(), others.end(), 0);
   std::erase(others, world().rank);
-  const TimePoint until = Clock::now() + grace::kCause;
-  do {
+  const TimePoint until = Clock::now() + patience;
+  for (;;) {
     news_->poll_arbiter();
-    if (const Status lost = news_->find_lost(others); !lost) return lost;
+    Status lost = news_->find_lost(others);
+    if (!lost || Clock::now() >= until) return lost;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  } while (Clock::now() < until);
+  }
+}
+
+// Why this rank cannot connect to the others: the end of another one, or its own failure, which it
+// tells the job.
+Status Runtime::cause_of(const Status& seen) {
+  if (Status lost = hear_of_end(grace::kCause); !lost) return lost;
   // The first rank of a host knows for whom it has waited in vain; the others wait for it alone.
   const bool names_other = seen.code() == ErrorCode::kTimeout && seen.rank() > world().rank;
   arbiter_->report_failure({seen.code(), names_other ? seen.rank() : world().rank,
@@ -258,10 +264,13 @@ Status Runtime::open_shared_segment(TimePoint deadline) {
     shared_segment_ = std::move(*segment);
     return Status();
   }
-  if (config_.transport == "shm" || segment.error().code() == ErrorCode::kTimeout) {
-    return segment.error();
-  }
-  log::warning("shared memory is not used: " + segment.error().message());
+  const Status& why = segment.error();
+  if (config_.transport == "shm" || why.code() == ErrorCode::kTimeout) return why;
+  // Others may share memory all the same: who goes on without it would not reach them.
+  const bool saw_end = why.code() == ErrorCode::kRankFailed;
+  const Status lost = hear_of_end(saw_end ? grace::kCause : Duration());
+  if (!lost && lost.code() != ErrorCode::kRankLeft) return lost;
+  log::warning("shared memory is not used: " + why.message());
   return Status();
 }
 

@@ -134,6 +134,7 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   static void destroy(Runtime* runtime);
   Status get_ready(const RuntimeOptions& options, Member* self);
   Status connect(TimePoint deadline);
+  Status hear_of_end(Duration patience);
   Status cause_of(const Status& seen);
   Status open_transports(const RuntimeOptions& options, Member* self);
   IdleChoice idle_choice() const;

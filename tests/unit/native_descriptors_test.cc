@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 
 #include "base/log.h"
 #include "base/memfd.h"
+#include "tests/support/eventually.h"
 #include "tests/support/other_user.h"
 #include "transports/shm/descriptor_message.h"
 #include "transports/shm/segment.h"
@@ -275,6 +277,8 @@ TEST_F(Leading, NamesAMemberThatDoesNotComeToTheEnd) {
   }
 }
 
+using Watch = std::function<Status()>;
+
 /// Four ranks, of whom the test takes the places of some.
 class Meeting : public testing::Test {
  protected:
@@ -284,9 +288,11 @@ class Meeting : public testing::Test {
       addresses_.push_back(listeners_.back()->address());
     }
   }
-  Status meet(int self) {
-    return shm::SharedSegment::open(*listeners_[static_cast<std::size_t>(self)],
-                                    meeting_of(addresses_, self), Clock::now() + seconds(10))
+  Status meet(int self, Watch watch = nullptr) {
+    shm::LocalPeers peers = meeting_of(addresses_, self);
+    peers.watch = std::move(watch);
+    return shm::SharedSegment::open(*listeners_[static_cast<std::size_t>(self)], std::move(peers),
+                                    Clock::now() + seconds(10))
         .status();
   }
   FalseMember false_member(int index) { return {addresses_[0], index}; }
@@ -296,8 +302,10 @@ class Meeting : public testing::Test {
     EXPECT_EQ(told.text, leaders.message());
   }
   /// What the leader comes to when `one` does that with member 2, which has not read yet what the
-  /// leader has sent, as the others have; and what member 3 has said the leader has not.
-  Status meet_where(const std::function<void(FalseMember& one)>& one) {
+  /// leader has sent, as the others have; and what member 3 has said the leader has not. The others
+  /// are told so.
+  Status meet_where(const std::function<void(FalseMember& one)>& one,
+                    MessageKind told = MessageKind::kRefused) {
     Status leaders;
     std::thread leader([&] { leaders = meet(0); });
     FalseMember first = false_member(1), second = false_member(2), third = false_member(3);
@@ -305,9 +313,7 @@ class Meeting : public testing::Test {
     for (FalseMember* member : {&third, &first}) member->say(MessageKind::kBarrier);
     one(second);
     leader.join();
-    for (FalseMember* member : {&first, &third}) {
-      expect_blame(member->hear(MessageKind::kRefused), leaders);
-    }
+    for (FalseMember* member : {&first, &third}) expect_blame(member->hear(told), leaders);
     return leaders;
   }
 
@@ -334,7 +340,7 @@ TEST_F(Meeting, AllAreToldWhyOneHangsUp) {
 }
 
 TEST_F(Meeting, AllAreToldWhoHangsUpWithoutAWord) {
-  const Status found = meet_where([](FalseMember& one) { one.hang_up(); });
+  const Status found = meet_where([](FalseMember& one) { one.hang_up(); }, MessageKind::kLost);
   EXPECT_EQ(found.code(), ErrorCode::kRankFailed);
   EXPECT_THAT(found.message(), HasSubstr("rank 12"));
 }
@@ -385,6 +391,130 @@ TEST_F(Meeting, WhoDiesAtTheEndKeepsNobodyFromTheSegment) {
   comes_last.say(MessageKind::kBarrier);
   comes_last.hear(MessageKind::kBarrier);
   for (std::thread& other : others) other.join();
+}
+
+/// The job says of rank 12 that it is silent: where, the test says.
+class MeetingOfASilentRank : public Meeting {
+ protected:
+  Watch silent_once(const std::atomic<bool>& is_silent) const {
+    return [this, &is_silent] { return is_silent ? silent_ : Status(); };
+  }
+  void expect_word(const Status& found) const {
+    EXPECT_EQ(found.code(), silent_.code());
+    EXPECT_EQ(found.rank(), silent_.rank());
+    EXPECT_EQ(found.message(), silent_.message());
+  }
+  /// Member 2 is silent once it has been in so many barriers; the leader hears that and tells it.
+  void expect_leader_to_tell_after(int barriers) {
+    std::atomic<bool> is_silent{false};
+    Status leaders;
+    std::thread leader([&] { leaders = meet(0, silent_once(is_silent)); });
+    FalseMember first = false_member(1), second = false_member(2), third = false_member(3);
+    for (FalseMember* member : {&first, &second, &third}) member->hear(MessageKind::kDescriptors);
+    for (int barrier = 0; barrier < barriers; ++barrier) {
+      for (FalseMember* member : {&first, &second, &third}) member->say(MessageKind::kBarrier);
+      for (FalseMember* member : {&first, &second, &third}) member->hear(MessageKind::kBarrier);
+    }
+    for (FalseMember* member : {&first, &third}) member->say(MessageKind::kBarrier);
+    is_silent = true;
+    leader.join();
+    expect_word(leaders);
+    for (FalseMember* member : {&first, &third}) {
+      expect_blame(member->hear(MessageKind::kLost), leaders);
+    }
+  }
+
+  const Status silent_{ErrorCode::kRankFailed, "rank 12 is silent", 12};
+};
+
+TEST_F(MeetingOfASilentRank, TheLeaderTellsItBeforeTheFirstBarrier) {
+  expect_leader_to_tell_after(0);
+}
+
+TEST_F(MeetingOfASilentRank, TheLeaderTellsItBeforeTheSecondBarrier) {
+  expect_leader_to_tell_after(1);
+}
+
+TEST_F(MeetingOfASilentRank, TheLeaderTellsItBeforeItsHello) {
+  const std::atomic<bool> is_silent{true};
+  const UniqueFd comes = socket_at(addresses_[0], ::connect);
+  expect_word(meet(0, silent_once(is_silent)));
+}
+
+// The leader is not told.
+TEST_F(MeetingOfASilentRank, AMemberHearsItByItself) {
+  std::atomic<bool> is_silent{false};
+  Status members;
+  std::thread leader([&] { EXPECT_EQ(meet(0).rank(), 12); });
+  std::thread member([&] { members = meet(1, silent_once(is_silent)); });
+  FalseMember second = false_member(2), third = false_member(3);
+  second.hear(MessageKind::kDescriptors);
+  is_silent = true;
+  member.join();
+  expect_word(members);
+  second.hang_up();
+  leader.join();
+}
+
+TEST_F(MeetingOfASilentRank, AMemberHearsItOfItsLeader) {
+  listeners_[0].reset();
+  const UniqueFd says_nothing = listen_at(addresses_[0]);
+  const std::atomic<bool> is_silent{true};
+  expect_word(meet(1, silent_once(is_silent)));
+}
+
+// What it has said before counts, wherever the others hear of its end first.
+TEST_F(MeetingOfASilentRank, WhatItHasSaidCounts) {
+  FalseMember* speaks = nullptr;
+  std::atomic<bool> is_there{false};
+  Status leaders;
+  std::thread leader([&] {
+    leaders = meet(0, [&]() -> Status {
+      if (!is_there.exchange(false)) return Status();
+      speaks->say(MessageKind::kBarrier);
+      return silent_;
+    });
+  });
+  FalseMember first = false_member(1), second = false_member(2), third = false_member(3);
+  speaks = &second;
+  for (FalseMember* member : {&first, &second, &third}) member->hear(MessageKind::kDescriptors);
+  for (int barrier = 0; barrier < 2; ++barrier) {
+    for (FalseMember* member : {&first, &third}) member->say(MessageKind::kBarrier);
+    is_there = true;
+    for (FalseMember* member : {&first, &second, &third}) member->hear(MessageKind::kBarrier);
+  }
+  leader.join();
+  EXPECT_TRUE(leaders) << leaders.message();
+}
+
+// Who has met all may leave before others have heard that all have come.
+TEST_F(Meeting, AMemberGoesOnWithoutOneThatHasLeft) {
+  std::atomic<int> looks{0};
+  Status leaders, members;
+  std::thread leader([&] { leaders = meet(0); });
+  std::thread member([&] {
+    members = meet(1, [&] {
+      ++looks;
+      return Status(ErrorCode::kRankLeft, "rank 12 has left", 12);
+    });
+  });
+  FalseMember second = false_member(2), third = false_member(3);
+  for (FalseMember* each : {&second, &third}) each->hear(MessageKind::kDescriptors);
+  EXPECT_TRUE(eventually([&] { return looks > 0; }));
+  for (int barrier = 0; barrier < 2; ++barrier) {
+    for (FalseMember* each : {&second, &third}) each->say(MessageKind::kBarrier);
+    for (FalseMember* each : {&second, &third}) each->hear(MessageKind::kBarrier);
+  }
+  leader.join();
+  member.join();
+  EXPECT_TRUE(leaders) << leaders.message();
+  EXPECT_TRUE(members) << members.message();
+}
+
+TEST_F(Meeting, TheLeaderWaitsForNoneThatHasLeft) {
+  const Status found = meet(0, [] { return Status(ErrorCode::kRankLeft, "rank 12 has left", 12); });
+  EXPECT_EQ(found.code(), ErrorCode::kRankLeft);
+  EXPECT_EQ(found.rank(), 12);
 }
 
 // Nobody looks at a heap before the first handle of its memory.

@@ -18,7 +18,7 @@ namespace {
 
 /// How long one stranger may keep the leader from the next connection.
 constexpr auto kHelloPatience = std::chrono::seconds(2);
-/// How often the leader looks whether those it waits for are still alive.
+/// How often who waits asks whether the others are still alive.
 constexpr auto kWatchInterval = std::chrono::milliseconds(100);
 
 constinit PerProcess<std::mutex> receiving;
@@ -30,18 +30,48 @@ Message message_of(MessageKind kind) {
   return message;
 }
 
+bool refuses(const Message& message) {
+  return message.kind == MessageKind::kRefused || message.kind == MessageKind::kLost;
+}
+
 std::string name_of_rank(Rank rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
 
+// Who has left has met all the others: nobody but the leader, which all have to meet, waits for it.
+Status DescriptorExchange::ask_watch() const {
+  if (!peers_.watch) return {};
+  Status lost = peers_.watch();
+  return !leads() && lost.code() == ErrorCode::kRankLeft ? Status() : lost;
+}
+
+Result<bool> DescriptorExchange::await(int fd, TimePoint until) const {
+  while (!wait_readable(fd, std::min(until, Clock::now() + kWatchInterval))) {
+    if (const Status lost = ask_watch(); !lost) {
+      if (wait_readable(fd, Clock::now())) return true;
+      return lost;
+    }
+    if (Clock::now() >= until) return false;
+  }
+  return true;
+}
+
 // Who has hung up may have said why.
 Status DescriptorExchange::say(int to, const Message& message, std::span<const int> descriptors) {
   const int link = links_[static_cast<std::size_t>(to)].get();
-  const Status sent = send_message(link, message, descriptors, deadline_);
+  const auto send = [&] {
+    const TimePoint look = std::min(deadline_, Clock::now() + kWatchInterval);
+    return send_message(link, message, descriptors, look);
+  };
+  Status sent = send();
+  while (sent.code() == ErrorCode::kTimeout && Clock::now() < deadline_) {
+    UNISONO_TRY(ask_watch());
+    sent = send();
+  }
   if (sent.code() != ErrorCode::kRankFailed) return sent;
   std::vector<UniqueFd> none;
   const Result<Message> last = receive_message(link, &none, Clock::now());
-  if (last && last->kind == MessageKind::kRefused) return refusal(to, *last);
+  if (last && refuses(*last)) return refusal(to, *last);
   return Status(sent.code(), name_of_rank(world_rank(to)) + ": " + sent.message(), world_rank(to));
 }
 
@@ -56,7 +86,7 @@ Result<Message> DescriptorExchange::expect(int from, MessageKind kind,
     if (error.code() == ErrorCode::kOutOfResources) return error;  // of this rank
     return Status(error.code(), name_of_rank(rank) + ": " + error.message(), rank);
   }
-  if (message->kind == MessageKind::kRefused) return refusal(from, *message);
+  if (refuses(*message)) return refusal(from, *message);
   if (message->kind != kind) {
     return Status(
         ErrorCode::kProtocol,
@@ -69,7 +99,9 @@ Result<Message> DescriptorExchange::expect(int from, MessageKind kind,
 // Of the rank that it names; who says it may pass it on.
 Status DescriptorExchange::refusal(int from, const Message& told) const {
   const bool is_named = told.index >= 0 && told.index < size();
-  return Status(ErrorCode::kSystem, told.text, world_rank(is_named ? told.index : from));
+  const bool is_lost = told.kind == MessageKind::kLost;
+  return Status(is_lost ? ErrorCode::kRankFailed : ErrorCode::kSystem, told.text,
+                world_rank(is_named ? told.index : from));
 }
 
 Status DescriptorExchange::missing(const char* what) const {
@@ -102,11 +134,8 @@ Status DescriptorExchange::gather(LocalListener& listener, int own_heap) {
 }
 
 Status DescriptorExchange::await_connection(LocalListener& listener) const {
-  while (!wait_readable(listener.fd(), std::min(deadline_, Clock::now() + kWatchInterval))) {
-    if (peers_.watch) UNISONO_TRY(peers_.watch());
-    if (Clock::now() >= deadline_) return missing("come to share memory");
-  }
-  return {};
+  UNISONO_ASSIGN(const bool came, await(listener.fd(), deadline_));
+  return came ? Status() : missing("come to share memory");
 }
 
 Status DescriptorExchange::accept_all(LocalListener& listener) {
@@ -125,7 +154,9 @@ Status DescriptorExchange::accept_all(LocalListener& listener) {
     const Status hello = accept_hello(std::move(connection));
     // It was one of ours, and will not come again.
     if (hello.code() == ErrorCode::kOutOfResources) return hello;
-    if (!hello && !warned) {
+    if (hello) continue;
+    if (const Status lost = ask_watch(); !lost) return declined_.ok() ? lost : declined_;
+    if (!warned) {
       log::warning("refused a connection of a stranger to shared memory: " + hello.message());
       warned = true;
     }
@@ -137,13 +168,14 @@ Status DescriptorExchange::accept_hello(UniqueFd connection) {
   UNISONO_TRY(check_same_user(connection.get()));
   std::vector<UniqueFd> descriptors;
   const TimePoint patience = std::min(deadline_, Clock::now() + kHelloPatience);
+  UNISONO_TRY(await(connection.get(), patience).status());
   UNISONO_ASSIGN(const Message hello, receive_message(connection.get(), &descriptors, patience));
   if (hello.job_hash != hash_of(peers_.job_id)) {
     return Status(ErrorCode::kMismatch, "it belongs to another job");
   }
   const bool known = hello.index > 0 && hello.index < size() &&
                      waiting_for_[static_cast<std::size_t>(hello.index)];
-  if (known && hello.kind == MessageKind::kRefused) {
+  if (known && refuses(hello)) {
     declined_ = refusal(hello.index, hello);
     waiting_for_[static_cast<std::size_t>(hello.index)] = false;
     return {};
@@ -215,7 +247,8 @@ Status DescriptorExchange::send_all(int own_segment) {
 Status DescriptorExchange::receive_all(UniqueFd* segment) {
   // Descriptors come in order: the segment's, then one for each heap.
   for (std::size_t known = 0; known < heaps_.size() + 1;) {
-    if (!wait_readable(links_[0].get(), deadline_)) return missing("share its memory");
+    UNISONO_ASSIGN(const bool came, await(links_[0].get(), deadline_));
+    if (!came) return missing("share its memory");
     UNISONO_ASSIGN(const std::size_t more, receive_some(known, segment));
     known += more;
   }
@@ -252,10 +285,9 @@ Status DescriptorExchange::barrier() {
   for (int i = first; i < last; ++i) {
     waiting_for_.assign(static_cast<std::size_t>(size()), false);
     waiting_for_[static_cast<std::size_t>(i)] = true;
-    if (auto got = expect(i, MessageKind::kBarrier, &none); !got) {
-      return got.error().code() == ErrorCode::kTimeout ? missing("finish sharing memory")
-                                                       : got.error();
-    }
+    UNISONO_ASSIGN(const bool came, await(links_[static_cast<std::size_t>(i)].get(), deadline_));
+    if (!came) return missing("finish sharing memory");
+    UNISONO_TRY(expect(i, MessageKind::kBarrier, &none).status());
   }
   // All have come, and are told so also where one has died since: after the last barrier those who
   // know of its death and those who do not have the same memory.
@@ -271,7 +303,8 @@ void DescriptorExchange::refuse(const Status& cause) {
   const auto named = std::find(ranks.begin(), ranks.end(), cause.rank()) - ranks.begin();
   const bool is_others = named < size() && named != peers_.self;
   const std::string own = name_of_rank(world_rank(peers_.self)) + " has no shared memory: ";
-  Message message = message_of(MessageKind::kRefused);
+  const bool is_lost = cause.code() == ErrorCode::kRankFailed;
+  Message message = message_of(is_lost ? MessageKind::kLost : MessageKind::kRefused);
   message.index = is_others ? static_cast<std::int32_t>(named) : peers_.self;
   message.job_hash = hash_of(peers_.job_id);
   std::snprintf(message.text, sizeof message.text, "%s%s", is_others ? "" : own.c_str(),

@@ -41,6 +41,9 @@ class DescriptorExchange {
   bool leads() const { return peers_.self == 0; }
   int size() const { return static_cast<int>(peers_.world_ranks.size()); }
   Status accept_all(LocalListener& listener);
+  /// False at `until`; an error is the watch's word. What can be read then has come before it.
+  Result<bool> await(int fd, TimePoint until) const;
+  Status ask_watch() const;
   Status await_connection(LocalListener& listener) const;
   Status accept_hello(UniqueFd connection);
   Status connect_to_leader();

@@ -22,14 +22,16 @@ enum class MessageKind : std::uint32_t {
   kBarrier,
   kRefused,
   kWhichAreGone,  ///< of device memory: a question and its answer (cuda/memory)
+  kLost,          ///< as kRefused, because that rank has failed
 };
 
 struct Message {
   std::uint64_t magic = 0;
   MessageKind kind = MessageKind::kHello;
-  std::int32_t index = -1;     ///< kHello: the sender's local index; kRefused: whose fault it is
-  std::uint64_t job_hash = 0;  ///< kHello, kRefused
-  char text[200] = {};         ///< kRefused: why; receive_message() ends it by 0
+  std::int32_t index =
+      -1;  ///< kHello: the sender's local index; kRefused, kLost: whose fault it is
+  std::uint64_t job_hash = 0;  ///< kHello, kRefused, kLost
+  char text[200] = {};         ///< kRefused, kLost: why; receive_message() ends it by 0
 };
 
 inline constexpr std::uint64_t kDescriptorMessageMagic = 0x3174'6565'6d75'6e75;
