@@ -168,8 +168,8 @@ Attempt<Joined> converse(ControlStream stream, const Applicant& self, const JobK
     if (!waited) return failed(waited.error(), true);
     if (now < deadline) continue;
     if (std::exchange(gave_up, true)) {
-      return failed({ErrorCode::kRendezvous, "rank 0 has accepted this rank but does not answer"},
-                    true);
+      return failed(
+          {ErrorCode::kRendezvous, "rank 0 has accepted this rank but does not answer", 0}, true);
     }
     stream.queue(encode(MessageType::kGiveUp));
     deadline += kLastWordTime;

@@ -10,21 +10,26 @@
 namespace unisono::test {
 
 inline constexpr int kInitRanks = 3;
+/// The lowest and the highest.
+inline constexpr Rank kInitVictims[]{0, kInitRanks - 1};
 
+/// Jobs wait at the same time: make them all before the first is asked.
 class InitJob {
  public:
-  /// `victims`: "NAME=value" of the environment that it has besides.
-  InitJob(std::string transport, Rank victim, const std::vector<std::string>& victims);
+  /// The victim has this role and, besides, "NAME=value" in its environment.
+  InitJob(const std::string& transport, Rank victim, const std::string& role,
+          const std::vector<std::string>& victims_environment = {});
 
-  const ChildProcess& victim() const { return ranks_[static_cast<std::size_t>(victim_)]; }
-  /// That each of the others hears of the victim, in init() or in a call: before the deadline where
-  /// all have met, and where they may have not, else that the rendezvous has failed. `of`: the
-  /// case.
-  void expect_victim_to_be_named(bool have_met, const std::string& of);
+  pid_t victim() const { return ranks_[static_cast<std::size_t>(victim_)].pid(); }
+  /// For messages.
+  void note(const std::string& what) { what_ += ", " + what; }
+  /// That each of the others hears of the victim, in init() or in a call, before the deadline;
+  /// where they may not have met, else that the rendezvous has failed.
+  void expect_victim_to_be_named(bool have_met);
 
  private:
-  const std::string transport_;
   const Rank victim_;
+  std::string what_;
   std::vector<ChildProcess> ranks_;
 };
 

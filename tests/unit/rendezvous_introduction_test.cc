@@ -87,6 +87,7 @@ TEST(Introduction, AnArbiterThatNeverAnswersIsLeft) {
   ASSERT_NE(failure, nullptr);
   EXPECT_TRUE(failure->final) << "it has this rank's join";
   EXPECT_EQ(failure->why.code(), ErrorCode::kRendezvous);
+  EXPECT_EQ(failure->why.rank(), 0);
 }
 
 constexpr std::chrono::milliseconds kSilence{600};
