@@ -17,7 +17,7 @@ using testing::AnyOf;
 using testing::HasSubstr;
 
 // A standby that misses ranks goes by as much as 3 s, and may have waited 2 s for another one.
-constexpr std::chrono::seconds kDeadline{is_sanitized() ? 20 : 8};
+constexpr std::chrono::seconds kDeadline{is_sanitized() ? 14 : 8};
 
 // Ports are found free by several jobs at once.
 std::string new_run() {
