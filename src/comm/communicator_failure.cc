@@ -47,7 +47,7 @@ void CommunicatorState::close() {
   {
     const Engine::Lock lock(runtime_->engine());
     if (closed()) return;
-    const bool is_sound = !failure_.has_cause();
+    const bool is_sound = !has_failed();
     last = close_here();
     runtime_->note_close(is_sound);
   }

@@ -46,7 +46,15 @@ void CommunicatorState::enlist() {
   WatchedCommunicator::enlist();
 }
 
-CommunicatorState::~CommunicatorState() { close(); }
+CommunicatorState::~CommunicatorState() {
+  try {
+    close();
+  } catch (const std::bad_alloc&) {
+    // It was being made. Nobody here is to find it any more.
+    const Engine::Lock lock(runtime_->engine());
+    runtime_->news().remove(*this);
+  }
+}
 
 FirstFailure CommunicatorState::run(const Call& call) {
   GroupedCall grouped{this, &call, devices_.concerns(call)};

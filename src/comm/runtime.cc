@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <set>
 #include <sstream>
@@ -315,7 +316,11 @@ std::vector<Place> Runtime::places(const std::vector<Rank>& members) const {
 void Runtime::shut_down() {
   if (is_open_.exchange(false)) runtimes.get().open.fetch_sub(1);
   if (engine_ == nullptr || shut_down_.exchange(true)) return;
-  close_transports();
+  try {
+    close_transports();
+  } catch (const std::bad_alloc&) {
+    // Peers miss what has not gone out, and nobody takes this rank for dead.
+  }
   // Not under the lock, for they wait for others and for files.
   arbiter_->leave();
   keep_trials();

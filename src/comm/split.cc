@@ -144,7 +144,11 @@ namespace {
 // Its other members hear that this rank will not come.
 void fail_part(CommunicatorState& parent, std::uint32_t id, const Status& cause) {
   const Engine::Lock lock(parent.runtime().engine());
-  parent.fail_part(id, cause);
+  try {
+    parent.fail_part(id, cause);
+  } catch (const std::bad_alloc&) {
+    parent.runtime().news().no_memory(kEveryCommunicator);
+  }
 }
 
 Result<std::shared_ptr<CommunicatorState>> make_part(CommunicatorState& parent, const Part& part,

@@ -178,9 +178,14 @@ bool WatchedCommunicator::close_here() {
   return around_.news.remove(*this);
 }
 
+// Not by close(), which may be asked again.
+bool WatchedCommunicator::has_failed() const {
+  return failure_.has_cause() && failure_.cause().code() != ErrorCode::kClosed;
+}
+
 // May be done again where memory was used up.
 void WatchedCommunicator::leave_job() {
-  if (failure_.has_cause()) leave_survivors();
+  if (has_failed()) leave_survivors();
   failure_.set(Status(ErrorCode::kClosed, "the communicator was closed on this rank"));
   on_closing();
   if (!requests_.running().empty()) give_back_buffers(Status(ErrorCode::kRankLeft, "", rank()));

@@ -83,6 +83,7 @@ class WatchedCommunicator : public JobCommunicator {
   /// Fails for what the watchdog has seen, if it has.
   void fail_as_seen(const Status& seen);
   void give_back_buffers(const Status& cause);
+  bool has_failed() const;
   /// Ends it on this rank. True where it was the rank's last one. Where it throws it is not closed,
   /// and may be asked again.
   bool close_here();

@@ -36,7 +36,7 @@ Difference first_difference(std::string_view first, std::string_view second) {
   }
 }
 
-// `wrong` is to have the settings of `right`.
+// `wrong` is to have the settings of `right`; of two newcomers nobody knows which.
 Status differing(const Member& right, const Member& wrong) {
   const Difference what = first_difference(right.settings, wrong.settings);
   return {
@@ -45,7 +45,7 @@ Status differing(const Member& right, const Member& wrong) {
                   member_text(right), member_text(wrong), shortened(std::string(what.name), 100),
                   shortened(std::string(what.first), kSettingShownMax),
                   shortened(std::string(what.second), kSettingShownMax)),
-      wrong.rank};
+      right.is_newcomer ? -1 : wrong.rank};
 }
 
 }  // namespace
@@ -72,8 +72,8 @@ Status Rendezvous::admit(Member member, int size) {
   }
   const Member* const other = any_with_settings();
   if (other != nullptr && !member.settings.empty() && other->settings != member.settings) {
-    const bool is_at_fault = member.is_newcomer || !other->is_newcomer;
-    return differing(is_at_fault ? *other : member, is_at_fault ? member : *other);
+    return other->is_newcomer && !member.is_newcomer ? differing(member, *other)
+                                                     : differing(*other, member);
   }
   departed_.erase(member.rank);
   seat = std::move(member);
@@ -147,10 +147,13 @@ std::vector<Member> Rendezvous::take_members() {
 }
 
 const Member* Rendezvous::any_with_settings() const {
+  const Member* found = nullptr;
   for (const auto& seat : seats_) {
-    if (seat && !seat->settings.empty()) return &*seat;
+    if (!seat || seat->settings.empty()) continue;
+    if (!seat->is_newcomer) return &*seat;
+    found = &*seat;
   }
-  return nullptr;
+  return found;
 }
 
 }  // namespace unisono::rendezvous

@@ -54,7 +54,7 @@ class Rendezvous {
   std::vector<Member> take_members();
 
  private:
-  /// A rank that cannot take part may have none.
+  /// No newcomer where there is another one. A rank that cannot take part may have none.
   const Member* any_with_settings() const;
   std::vector<Rank> missing() const;
 

@@ -16,9 +16,9 @@
 
 namespace unisono::rendezvous {
 
-/// How often `go_on` is asked below: its error ends a wait that is in vain. Empty: nobody is.
 /// After which the other end of a connection counts as lost, where its host has vanished.
 inline constexpr std::chrono::seconds kUnansweredTime(15);
+/// How often `go_on` is asked below: its error ends a wait that is in vain. Empty: nobody is.
 inline constexpr Duration kGoOnEvery = std::chrono::milliseconds(50);
 /// One address may swallow packets; the next one, or a newer file, must have its turn.
 inline constexpr Duration kConnectTime = std::chrono::seconds(2);

@@ -102,6 +102,13 @@ class InitTrace : public testing::Test {
     end(job.victim(), signal);
   }
 
+  // A few at a time: whoever has no processor for long is taken for silent.
+  void check_jobs(std::size_t most) {
+    if (jobs_.size() < most) return;
+    for (InitJob& job : jobs_) job.expect_victim_to_be_named(false);
+    jobs_.clear();
+  }
+
   std::list<InitJob> jobs_;
 };
 
@@ -113,11 +120,12 @@ TEST_F(InitTrace, WhoEndsOrStopsAnywhereIsNamed) {
       for (int i = 0; i < samples(); ++i) {
         for (const int signal : {SIGKILL, SIGSTOP}) {
           end_at(transport, victim, signal, place_of(i, *calls));
+          check_jobs(8);
         }
       }
     }
   }
-  for (InitJob& job : jobs_) job.expect_victim_to_be_named(false);
+  check_jobs(0);
 }
 
 }  // namespace

@@ -104,6 +104,25 @@ TEST_F(AskingControlTest, TakesNonsenseForALoss) {
   EXPECT_THAT(last_.text, HasSubstr("node 0 is lost: it spoke out of turn; the ranks go on"));
 }
 
+// Their launcher may have come later than the ranks met.
+TEST_F(AskingControlTest, RanksThatHaveRejoinedGoOn) {
+  for (const int rank : {2, 3}) {
+    say(encode(Order{.kind = Kind::kStart, .rank = rank, .meeting = {1, 29501, "id"}}));
+  }
+  EXPECT_THAT(orders(), ElementsAre(Kind::kStart, Kind::kStart));
+  far_->close();
+  EXPECT_THAT(orders(), ElementsAre(Kind::kSay));
+}
+
+TEST_F(AskingControlTest, FailsWhereAllWereToStartAgain) {
+  start_all();
+  meet();
+  say(encode(Order{.kind = Kind::kEndAll}));
+  orders();
+  far_->close();
+  EXPECT_THAT(orders(), ElementsAre(Kind::kFail));
+}
+
 TEST_F(AskingControlTest, IsNotAloneWhereTheJobIsOver) {
   start_all();
   say(encode(Order{.kind = Kind::kOver}));

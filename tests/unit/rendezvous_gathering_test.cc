@@ -138,6 +138,20 @@ TEST(Rendezvous, ANewcomerIsWrongWhoeverCameFirst) {
   }
 }
 
+TEST(Rendezvous, OfTwoNewcomersNobodyIsWrongBeforeAMemberHasCome) {
+  const auto newcomer = [](Rank rank, const char* settings) {
+    Member member = member_of_rank(rank);
+    member.settings = settings;
+    member.is_newcomer = true;
+    return member;
+  };
+  Rendezvous rendezvous(4, kFirstArrival);
+  EXPECT_TRUE(rendezvous.admit(newcomer(0, "A=1\n"), 4));
+  const Status status = rendezvous.admit(newcomer(1, "A=2\n"), 4);
+  EXPECT_EQ(status.code(), ErrorCode::kMismatch);
+  EXPECT_EQ(status.rank(), -1);
+}
+
 TEST(Rendezvous, DifferingTextsThatAreNoSettingsAreShown) {
   EXPECT_THAT(complaint_about("UNISONO_A=1", "UNISONO_AB=1"),
               HasSubstr("differ in settings, which all ranks must share: "

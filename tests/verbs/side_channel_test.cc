@@ -97,7 +97,7 @@ TEST(SideChannelWithoutMemory, LosesAnEndAndSaysWhose) {
   EXPECT_THAT(pair.events.short_of_memory, ElementsAre(1));
 }
 
-TEST(SideChannelWithoutMemory, EvenToSayWhoseTellsWhoeverPolls) {
+TEST(SideChannelWithoutMemory, EvenToSayWhoseTellsWhoeverPollsOnce) {
   if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
   Pair pair;
   pair.events.can_say_so = false;
@@ -105,7 +105,7 @@ TEST(SideChannelWithoutMemory, EvenToSayWhoseTellsWhoeverPolls) {
   refused_bytes = 300;
   EXPECT_THROW(pair.to.poll(pair.sink), std::bad_alloc);
   refused_bytes = 0;
-  EXPECT_THROW(pair.to.poll(pair.sink), std::bad_alloc);
+  EXPECT_NO_THROW(pair.to.poll(pair.sink));
   EXPECT_THAT(pair.events.messages, IsEmpty());
 }
 

@@ -202,13 +202,11 @@ void AskingControl::on_order(Order order) {
   // Until it is started again nobody may be left to do so.
   if (order.kind != Order::Kind::kClear) undecided_.erase(order.rank);
   const int restarts = order.meeting.restarts;
-  if (order.kind == Order::Kind::kStart) own_.note_start(order.rank, true, restarts);
+  if (order.kind == Order::Kind::kStart) own_.note_start(order.rank, restarts);
+  if (order.kind == Order::Kind::kStartAll) own_.note_start_of_all(restarts);
   if (order.kind == Order::Kind::kEndAll) undecided_.clear();
-  if (order.kind == Order::Kind::kStartAll) {
-    for (int i = 0; i < shape_.local_size; ++i) {
-      own_.note_start(shape_.first_rank(node_) + i, false, restarts);
-    }
-  }
+  all_end_ =
+      order.kind == Order::Kind::kEndAll || (all_end_ && order.kind != Order::Kind::kStartAll);
   is_over_ = is_over_ || order.kind == Order::Kind::kOver;
   orders_.push_back(std::move(order));
 }
@@ -221,10 +219,11 @@ void AskingControl::go_alone(const std::string& why) {
   if (is_over_) return;
   if (why.empty()) {
     // It was told to end itself.
-  } else if (own_.ranks_go_on()) {
+  } else if (own_.ranks_go_on() && !all_end_) {
     own_.say(why + "; the ranks go on, and none is started again");
   } else {
-    const char* const when = shape_.restart == Restart::kFailed ? " before all ranks had met" : "";
+    const bool is_early = shape_.restart == Restart::kFailed && !all_end_;
+    const char* const when = is_early ? " before all ranks had met" : "";
     orders_.push_back({.kind = Order::Kind::kFail, .failure = {1, why + when}});
   }
   for (const auto& [rank, failure] : std::exchange(undecided_, {})) {

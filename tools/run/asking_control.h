@@ -45,6 +45,7 @@ class AskingControl final : public JobControl {
   JobDecisions own_;                                 // of its ranks, for when it does
   std::deque<Order> orders_;
   std::map<int, Failure> undecided_;  // by rank: what follows has not been said, or done, yet
+  bool all_end_ = false;              // its ranks, since all are to start again
   bool is_over_ = false;
 };
 

@@ -81,6 +81,7 @@ std::optional<Order> DecidingControl::next_order() {
     if (const auto peer = peers_.find(next->node); peer != peers_.end()) {
       peer->second.close();
       peers_.erase(peer);
+      if (store_ != nullptr) store_->forget_node(next->node);
     }
   }
   return std::nullopt;

@@ -30,6 +30,13 @@ void JobDecisions::leave_gathering() {
   await_until_ = end_until_ = kNever;
 }
 
+void JobDecisions::note_start_of_all(int restarts) {
+  policy_.forget_all();
+  for (int i = 0; i < setup_.shape.local_size; ++i) {
+    policy_.on_start(setup_.shape.first_rank(setup_.self) + i, false, restarts);
+  }
+}
+
 void JobDecisions::take_over() {
   leave_gathering();
   policy_.on_end();
@@ -197,7 +204,7 @@ void JobDecisions::await_end(const std::vector<int>& ending, TimePoint now) {
     end_until_ = kNever;
     return;
   }
-  if (end_until_ == kNever) end_until_ = later(now, setup_.patience);
+  if (end_until_ == kNever) end_until_ = later(now, setup_.patience) + setup_.grace_time;
   if (now < end_until_) return;
   for (const int node : ending) {
     if (node == setup_.self) continue;

@@ -31,6 +31,7 @@ class JobDecisions {
     std::function<Result<MeetingPoint>(int restarts)> next_meeting{};
     /// For how long launchers that have not come are waited for, where all ranks are to start.
     std::chrono::milliseconds patience{};
+    Duration grace_time{};  ///< that ranks have after SIGTERM
   };
   struct Addressed {
     int node = 0;
@@ -52,9 +53,8 @@ class JobDecisions {
   }
 
   // Where another launcher decides until it does no more.
-  void note_start(int rank, bool rejoins, int restarts) {
-    policy_.on_start(rank, rejoins, restarts);
-  }
+  void note_start(int rank, int restarts) { policy_.on_start(rank, true, restarts); }
+  void note_start_of_all(int restarts);
   void note_exit(int rank) { policy_.on_exit(rank); }
   /// From now on this one decides, and starts nobody.
   void take_over();

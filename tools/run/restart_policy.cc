@@ -87,9 +87,19 @@ void RestartPolicy::on_end() {
 
 bool RestartPolicy::all_are_due() {
   if (!std::exchange(all_are_due_, false)) return false;
-  had_met_ = false;
-  ranks_.clear();
+  forget_all();
   return true;
+}
+
+void RestartPolicy::forget_all() {
+  ranks_.clear();
+  had_met_ = false;
+}
+
+// One that rejoins others takes the place of one that had met them.
+void RestartPolicy::on_start(int rank, bool rejoins, int restarts) {
+  had_met_ = had_met_ || rejoins;
+  ranks_[rank] = {true, rejoins, restarts};
 }
 
 }  // namespace unisono::run

@@ -35,7 +35,7 @@ class RestartPolicy {
 
   void on_start(int rank, bool rejoins) { on_start(rank, rejoins, restarts_); }
   /// `restarts`: as somebody else counts them.
-  void on_start(int rank, bool rejoins, int restarts) { ranks_[rank] = {true, rejoins, restarts}; }
+  void on_start(int rank, bool rejoins, int restarts);
   void on_exit(int rank) { ranks_[rank].runs = false; }
   /// After on_exit(), with anything but success, while the job runs. `may_restart`: no failure has
   /// been final.
@@ -59,6 +59,7 @@ class RestartPolicy {
   std::vector<int> due_ranks(const std::function<bool(int rank)>& can_start);
   /// Everyone is to start anew, and those before are forgotten; asked once.
   bool all_are_due();
+  void forget_all();
   /// Nobody runs but ranks that wait to rejoin: others have ended before.
   bool only_waiting_run() const;
   bool runs(int rank) const;

@@ -23,8 +23,11 @@ namespace {
 constexpr Duration kPauseMin = std::chrono::milliseconds(5);
 constexpr Duration kPauseMax = std::chrono::seconds(1);
 // Where there is another address to try. A peer that computes does not answer, so these are only
-// the times after which the next one is tried too.
+// the times after which the next one is tried too, twice as long from round to round: each try that
+// was let in keeps a place in the peer's queue until that polls.
 constexpr Duration kMuteAddress = std::chrono::seconds(5);
+// Places in that queue that a rank may take, by its streams and tries of an hour.
+constexpr int kPlacesOfRank = 16;
 constexpr Duration kWarnAfter = std::chrono::seconds(5);
 constexpr std::size_t kDenialsPerAddress = 3;
 
@@ -48,6 +51,7 @@ Dial::Dial(boost::asio::io_context& context, const StreamOptions& options, Rank 
       socket_(context),
       timer_(context),
       watch_(patience_of(options), targets_.size()),
+      mute_address_(kMuteAddress),
       pause_(kPauseMin) {}
 
 void Dial::cancel() {
@@ -67,17 +71,18 @@ void Dial::tick(Duration polled) {
   watch_.look(now);
   if (connecting_since_ != kNever && now - connecting_since_ >= watch_.turn()) {
     // A queue that is full of ranks lets nobody in before its rank polls, and says as little.
-    answers_[target_index_].let_in |= options_.size > listen_queue();
+    answers_[target_index_].let_in |= kPlacesOfRank * options_.size > listen_queue();
     return next_target({ErrorCode::kTimeout, "no answer"});
   }
   // A peer that may admit this rank whenever it looks is waited for.
-  if (targets_.size() > 1 && !may_be_admitted() && polled_in_attempt_ > kMuteAddress) {
+  if (targets_.size() > 1 && !may_be_admitted() && polled_in_attempt_ > mute_address_) {
     next_target({ErrorCode::kTimeout, "no answer"});
   }
 }
 
 void Dial::attempt() {
   polled_in_attempt_ = Duration{};
+  if (target_index_ == 0) watch_.begin_round(Clock::now());
   const std::uint64_t attempt = ++attempt_;
   socket_ = Socket(context_);
   const int family = target().address.ss_family;
@@ -90,12 +95,12 @@ void Dial::attempt() {
   shortages_ = 0;
   prepare_socket(socket_.native_handle(), options_);
   connecting_since_ = Clock::now();
-  if (target_index_ == 0) watch_.begin_round(connecting_since_);
   socket_.async_connect(
       Protocol::endpoint(&target().address, target().bytes),
       [self = shared_from_this(), attempt](const boost::system::error_code& outcome) {
         if (!self->done_ || attempt != self->attempt_) return;
         if (outcome == boost::asio::error::connection_refused) self->watch_.note_refusal();
+        if (is_shortage(outcome.value())) return self->on_shortage(outcome.message());
         if (outcome) return self->next_target({ErrorCode::kSystem, outcome.message()});
         self->on_connected();
       });
@@ -169,7 +174,6 @@ void Dial::on_admission() {
   connection.fd = session_->release();
   if (!connection.fd)
     return next_target({ErrorCode::kSystem, "the socket could not be taken over"});
-  set_probing(connection.fd.get(), Probing::kLate);
   finish(std::move(connection));
 }
 
@@ -216,6 +220,7 @@ void Dial::next_round(const Status& cause) {
   if (is_out_of_reach()) return finish(out_of_reach());
   const std::string where = to_text(target());
   target_index_ = 0;
+  mute_address_ *= 2;
   if (leaving_) {
     return finish(Status(ErrorCode::kRankLeft,
                          fmt::format("rank {} at {} is gone: {}", peer_, where, cause.message()),

@@ -111,7 +111,10 @@ void HandshakeSession::on_read(std::size_t bytes) {
   if (!handshake_.done()) {
     const std::string output = handshake_.take_output();
     if (!send(output)) return;
-    proof_sent_ = proof_sent_ || (!accepts && !output.empty());
+    // The peer may take the connection from now on, and asks for what it sends.
+    if (!accepts && !output.empty() && !std::exchange(proof_sent_, true)) {
+      set_probing(socket_.native_handle(), Probing::kLate);
+    }
   }
   read();
 }
