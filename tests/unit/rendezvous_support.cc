@@ -240,7 +240,11 @@ void RankProcess::kill() {
   pid_ = -1;
 }
 
-void RankProcess::stop() { ::kill(pid_, SIGSTOP); }
+// A thread of it may run on until the one that takes the signal has a processor.
+void RankProcess::stop() {
+  ::kill(pid_, SIGSTOP);
+  ::waitpid(pid_, nullptr, WUNTRACED);
+}
 
 int RankProcess::finish() {
   input_.reset();

