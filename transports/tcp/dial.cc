@@ -23,10 +23,10 @@ namespace {
 constexpr Duration kPauseMin = std::chrono::milliseconds(5);
 constexpr Duration kPauseMax = std::chrono::seconds(1);
 // Where there is another address to try. A peer that computes does not answer, so these are only
-// the times after which the next one is tried too, twice as long from round to round: each try that
-// was let in keeps a place in the peer's queue until that polls.
+// the times after which the next one is tried too. Each try that was let in keeps a place in the
+// peer's queue until that polls.
 constexpr Duration kMuteAddress = std::chrono::seconds(5);
-// Places in that queue that a rank may take, by its streams and tries of an hour.
+// Places in that queue that a rank may take, by its streams and some of its tries.
 constexpr int kPlacesOfRank = 16;
 constexpr Duration kWarnAfter = std::chrono::seconds(5);
 constexpr std::size_t kDenialsPerAddress = 3;
@@ -51,7 +51,6 @@ Dial::Dial(boost::asio::io_context& context, const StreamOptions& options, Rank 
       socket_(context),
       timer_(context),
       watch_(patience_of(options), targets_.size()),
-      mute_address_(kMuteAddress),
       pause_(kPauseMin) {}
 
 void Dial::cancel() {
@@ -75,7 +74,7 @@ void Dial::tick(Duration polled) {
     return next_target({ErrorCode::kTimeout, "no answer"});
   }
   // A peer that may admit this rank whenever it looks is waited for.
-  if (targets_.size() > 1 && !may_be_admitted() && polled_in_attempt_ > mute_address_) {
+  if (targets_.size() > 1 && !may_be_admitted() && polled_in_attempt_ > kMuteAddress) {
     next_target({ErrorCode::kTimeout, "no answer"});
   }
 }
@@ -220,7 +219,6 @@ void Dial::next_round(const Status& cause) {
   if (is_out_of_reach()) return finish(out_of_reach());
   const std::string where = to_text(target());
   target_index_ = 0;
-  mute_address_ *= 2;
   if (leaving_) {
     return finish(Status(ErrorCode::kRankLeft,
                          fmt::format("rank {} at {} is gone: {}", peer_, where, cause.message()),

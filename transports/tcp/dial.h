@@ -76,7 +76,6 @@ class Dial : public std::enable_shared_from_this<Dial> {
   std::uint64_t attempt_ = 0;  // handlers of an earlier attempt are stale
   DialWatch watch_;
   TimePoint connecting_since_ = kNever;
-  Duration mute_address_;
   Duration pause_;
   Duration polled_in_attempt_{};
   Duration polled_{};
