@@ -91,11 +91,15 @@ class GrowingMember final : public rendezvous::GrowingGroup {
   void end_vote() override { voters_->close(); }
 
   Status meet(const Invitation& place, const std::function<Status()>& go_on) override {
-    UNISONO_ASSIGN(
-        grown_,
-        join_at_store(parent_.runtime().config(), parent_.runtime().wished_device(),
-                      {store_, job_place(name_, place.job), place.rank, place.size, go_on, true},
-                      later(Clock::now(), place.timeout)));
+    UNISONO_ASSIGN(grown_,
+                   join_at_store(parent_.runtime().config(), parent_.runtime().wished_device(),
+                                 {.store = store_,
+                                  .name = job_place(name_, place.job),
+                                  .rank = place.rank,
+                                  .size = place.size,
+                                  .go_on = go_on,
+                                  .comes_once = true},
+                                 later(Clock::now(), place.timeout)));
     return Status();
   }
   void leave_new() override {
@@ -133,8 +137,13 @@ Result<std::shared_ptr<CommunicatorState>> rejoin_by(TimePoint deadline, Store& 
   const auto accept = [&](const Invitation& place, TimePoint meet_by,
                           const std::function<Status()>& go_on, milliseconds timeout) -> Status {
     UNISONO_ASSIGN(grown, join_at_store(config, device,
-                                        {store, job_place(name, place.job), place.rank, place.size,
-                                         go_on, true, true},
+                                        {.store = store,
+                                         .name = job_place(name, place.job),
+                                         .rank = place.rank,
+                                         .size = place.size,
+                                         .go_on = go_on,
+                                         .comes_once = true,
+                                         .is_newcomer = true},
                                         meet_by));
     Status used = grown->run(first_call(timeout)).status;
     if (!used) std::exchange(grown, nullptr)->close();

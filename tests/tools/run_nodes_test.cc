@@ -68,6 +68,12 @@ pid_t process_of(const Launcher& launcher, int rank) {
   return ranks[rank];
 }
 
+// Each rank has said so.
+void await_all_here(Launcher& first, Launcher& second) {
+  ASSERT_TRUE(first.prints("[0] here") && first.prints("[1] here")) << first.err();
+  ASSERT_TRUE(second.prints("[2] here") && second.prints("[3] here")) << second.err();
+}
+
 void expect_both_end_well(Launcher& first, Launcher& second) {
   EXPECT_EQ(first.wait(), 0) << first.err() << first.out();
   EXPECT_EQ(second.wait(), 0) << second.err() << second.out();
@@ -205,8 +211,7 @@ TEST(RunNodes, RanksGoOnWithoutTheLauncherOfNodeZero) {
                                "; echo here; while [ ! -e go ]; do sleep 0.01; done;"
                                "[ $RANK = 3 ] && exit 5; exec sleep 1000");
   const auto first = nodes.start(0, command), second = nodes.start(1, command);
-  ASSERT_TRUE(first->prints("[0] here") && first->prints("[1] here")) << first->err();
-  ASSERT_TRUE(second->prints("[2] here") && second->prints("[3] here")) << second->err();
+  ASSERT_NO_FATAL_FAILURE(await_all_here(*first, *second));
   first->signal(SIGKILL);
   ASSERT_TRUE(
       second->complains("the launcher of node 0 is lost: its connection was closed; the "
@@ -254,8 +259,7 @@ TEST(RunNodes, AFailureThatNobodyAnswersEndsTheRanksOfItsNode) {
   const Nodes nodes({"--max-restarts", "9"});
   const Flags command = script(kMeet + "echo here; exec sleep 1000");
   const auto first = nodes.start(0, command), second = nodes.start(1, command);
-  ASSERT_TRUE(first->prints("[0] here") && first->prints("[1] here")) << first->err();
-  ASSERT_TRUE(second->prints("[2] here") && second->prints("[3] here")) << second->err();
+  ASSERT_NO_FATAL_FAILURE(await_all_here(*first, *second));
   first->signal(SIGSTOP);
   ASSERT_TRUE(eventually([&] { return is_stopped(first->pid()); }));
   const pid_t rank = process_of(*second, 3);
@@ -302,8 +306,7 @@ TEST(RunNodes, ALauncherThatIsToldToEndEndsItsRanksAlone) {
       script(kMeet + "cd " + folder.path() +
              "; echo here; while [ ! -e go ]; do sleep 0.01; done; [ $RANK != 1 ]");
   const auto first = nodes.start(0, command), second = nodes.start(1, command);
-  ASSERT_TRUE(first->prints("[0] here") && first->prints("[1] here")) << first->err();
-  ASSERT_TRUE(second->prints("[2] here") && second->prints("[3] here")) << second->err();
+  ASSERT_NO_FATAL_FAILURE(await_all_here(*first, *second));
   second->signal(SIGTERM);
   EXPECT_EQ(second->wait(), 128 + SIGTERM);
   ASSERT_TRUE(first->complains("the launcher of node 1 was told to end; no rank is started again"));
@@ -318,8 +321,7 @@ TEST(RunNodes, TheSignalToNodeZeroStopsRestarts) {
   const Nodes nodes({"--max-restarts", "9"});
   const Flags command = script(kMeet + "echo here; exec sleep 1000");
   const auto first = nodes.start(0, command), second = nodes.start(1, command);
-  ASSERT_TRUE(first->prints("[0] here") && first->prints("[1] here")) << first->err();
-  ASSERT_TRUE(second->prints("[2] here") && second->prints("[3] here")) << second->err();
+  ASSERT_NO_FATAL_FAILURE(await_all_here(*first, *second));
   first->signal(SIGINT);
   EXPECT_EQ(first->wait(), 128 + SIGINT);
   ASSERT_TRUE(second->complains("the launcher of node 0 was told to end; the ranks go on"));

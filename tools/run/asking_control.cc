@@ -1,7 +1,6 @@
 #include "tools/run/asking_control.h"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -153,39 +152,28 @@ std::optional<Order> AskingControl::next_order() {
 
 void AskingControl::list_awaited(std::vector<pollfd>* awaited) const {
   if (store_ != nullptr) awaited->push_back({store_->fd(), POLLIN, 0});
-  if (!stream_) return;
-  const int events = stream_->has_output() ? POLLIN | POLLOUT : POLLIN;
-  awaited->push_back({stream_->fd(), static_cast<short>(events), 0});
+  if (stream_) awaited->push_back(stream_->awaited());
 }
 
 void AskingControl::serve(std::span<const pollfd> happened) {
   if (store_ != nullptr && has_happened(happened, store_->fd())) store_->serve();
-  if (stream_) {
-    if (const Status heard = hear(); !heard) {
-      go_alone("the launcher of node 0 is lost: " + heard.message());
-    }
-  }
+  if (stream_) hear();
   if (!stream_) own_.look(Clock::now());
 }
 
-// An error: it is lost. What came along with its welcome makes no event of its own.
-Status AskingControl::hear() {
-  if (stream_->has_output()) static_cast<void>(stream_->flush());
-  const bool is_open = stream_->receive();
-  while (stream_) {
-    UNISONO_ASSIGN(const auto message, stream_->next());
-    if (!message) break;
-    UNISONO_TRY(take(*message));
-  }
-  if (is_open || !stream_) return Status();
-  return {ErrorCode::kRankFailed, stream_->has_ended()
-                                      ? "its connection was closed"
-                                      : "nothing is heard of its machine any more"};
+// What came along with its welcome makes no event of its own.
+void AskingControl::hear() {
+  const Status heard = stream_->hear([this](const auto& message) { return take(message); });
+  if (heard) return;
+  const bool has_said_why = heard.code() == ErrorCode::kRankLeft;
+  go_alone(has_said_why ? heard.message() : "the launcher of node 0 is lost: " + heard.message());
 }
 
+// kRankLeft: it decides nothing any more, and why.
 Status AskingControl::take(const rendezvous::Message& message) {
   if (type_of(message) == NodeMessage::kOrder) {
     UNISONO_ASSIGN(Order order, decode_order(message.body, shape_, node_));
+    if (order.kind == Order::Kind::kAlone) return {ErrorCode::kRankLeft, order.text};
     on_order(std::move(order));
     return Status();
   }
@@ -198,7 +186,6 @@ Status AskingControl::take(const rendezvous::Message& message) {
 }
 
 void AskingControl::on_order(Order order) {
-  if (order.kind == Order::Kind::kAlone) return go_alone(order.text);
   // Until it is started again nobody may be left to do so.
   if (order.kind != Order::Kind::kClear) undecided_.erase(order.rank);
   const int restarts = order.meeting.restarts;
@@ -217,25 +204,23 @@ void AskingControl::go_alone(const std::string& why) {
   own_.take_over();
   if (store_ != nullptr) store_->pass_on_by(nullptr);
   if (is_over_) return;
-  if (why.empty()) {
-    // It was told to end itself.
-  } else if (own_.ranks_go_on() && !all_end_) {
-    own_.say(why + "; the ranks go on, and none is started again");
-  } else {
-    const bool is_early = shape_.restart == Restart::kFailed && !all_end_;
-    const char* const when = is_early ? " before all ranks had met" : "";
-    orders_.push_back({.kind = Order::Kind::kFail, .failure = {1, why + when}});
-  }
+  if (!why.empty()) say_what_follows(why);
   for (const auto& [rank, failure] : std::exchange(undecided_, {})) {
     own_.on_event(node_, {Event::Kind::kFailed, rank, failure});
   }
 }
 
+void AskingControl::say_what_follows(const std::string& why) {
+  if (own_.ranks_go_on() && !all_end_) {
+    return own_.say(why + "; the ranks go on, and none is started again");
+  }
+  const bool is_early = shape_.restart == Restart::kFailed && !all_end_;
+  const char* const when = is_early ? " before all ranks had met" : "";
+  orders_.push_back({.kind = Order::Kind::kFail, .failure = {1, why + when}});
+}
+
 void AskingControl::send(std::string bytes) {
-  if (!stream_) return;
-  // It is lost then, which serve() hears.
-  if (!stream_->queue(std::move(bytes), kUnreadBytesMax)) ::shutdown(stream_->fd(), SHUT_RDWR);
-  static_cast<void>(stream_->flush());
+  if (stream_) stream_->send(std::move(bytes));
 }
 
 }  // namespace unisono::run

@@ -12,6 +12,7 @@
 #include "rendezvous/control_stream.h"
 #include "tools/run/job_control.h"
 #include "tools/run/job_decisions.h"
+#include "tools/run/launcher_stream.h"
 #include "tools/run/node_options.h"
 #include "tools/run/store_server.h"
 
@@ -32,17 +33,19 @@ class AskingControl final : public JobControl {
   void serve(std::span<const pollfd> happened) override;
 
  private:
-  Status hear();
+  void hear();
   Status take(const rendezvous::Message& message);
   void on_order(Order order);
+  /// `why`: empty where this launcher was told to end.
   void go_alone(const std::string& why);
+  void say_what_follows(const std::string& why);
   void send(std::string bytes);
 
   const JobShape shape_;
   const int node_;
   StoreServer* const store_;
-  std::optional<rendezvous::ControlStream> stream_;  // empty: it goes on alone
-  JobDecisions own_;                                 // of its ranks, for when it does
+  std::optional<LauncherStream> stream_;  // empty: it goes on alone
+  JobDecisions own_;                      // of its ranks, for when it does
   std::deque<Order> orders_;
   std::map<int, Failure> undecided_;  // by rank: what follows has not been said, or done, yet
   bool all_end_ = false;              // its ranks, since all are to start again

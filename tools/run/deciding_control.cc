@@ -1,7 +1,6 @@
 #include "tools/run/deciding_control.h"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 
 #include <utility>
 
@@ -95,10 +94,7 @@ void DecidingControl::list_awaited(std::vector<pollfd>* awaited) const {
   for (const int fd : door_ ? door_->strangers.held() : std::vector<int>()) {
     awaited->push_back({fd, POLLIN, 0});
   }
-  for (const auto& [node, stream] : peers_) {
-    const int events = stream.has_output() ? POLLIN | POLLOUT : POLLIN;
-    awaited->push_back({stream.fd(), static_cast<short>(events), 0});
-  }
+  for (const auto& [node, stream] : peers_) awaited->push_back(stream.awaited());
 }
 
 TimePoint DecidingControl::next_due() const {
@@ -159,26 +155,13 @@ void DecidingControl::serve_peers(std::span<const pollfd> happened) {
     const auto at = next++;
     auto& [node, stream] = *at;
     if (!has_happened(happened, stream.fd())) continue;
-    const Status heard = hear(node, &stream);
+    const Status heard =
+        stream.hear([&, node = node](const auto& message) { return take(node, message); });
     if (heard) continue;
     if (store_ != nullptr) store_->forget_node(node);
     decisions_.on_lost(node, heard.message());
     peers_.erase(at);
   }
-}
-
-// An error: it is lost.
-Status DecidingControl::hear(int node, rendezvous::ControlStream* stream) {
-  if (stream->has_output()) static_cast<void>(stream->flush());
-  const bool is_open = stream->receive();
-  for (;;) {
-    UNISONO_ASSIGN(const auto message, stream->next());
-    if (!message) break;
-    UNISONO_TRY(take(node, *message));
-  }
-  if (is_open) return Status();
-  return {ErrorCode::kRankFailed, stream->has_ended() ? "its connection was closed"
-                                                      : "nothing is heard of its machine any more"};
 }
 
 Status DecidingControl::take(int node, const rendezvous::Message& message) {
@@ -201,12 +184,9 @@ Status DecidingControl::take(int node, const rendezvous::Message& message) {
 void DecidingControl::send(int node, std::string bytes) {
   const auto peer = peers_.find(node);
   if (peer == peers_.end()) return;
-  if (!peer->second.queue(std::move(bytes), kUnreadBytesMax)) {
-    decisions_.say(fmt::format("the launcher of node {} has left {} bytes unread: it is given up",
-                               node, kUnreadBytesMax));
-    ::shutdown(peer->second.fd(), SHUT_RDWR);
-  }
-  static_cast<void>(peer->second.flush());
+  if (peer->second.send(std::move(bytes))) return;
+  decisions_.say(fmt::format("the launcher of node {} has left {} bytes unread: it is given up",
+                             node, LauncherStream::kUnreadBytesMax));
 }
 
 }  // namespace unisono::run

@@ -8,11 +8,11 @@
 #include <optional>
 #include <string>
 
-#include "rendezvous/control_stream.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous/strangers.h"
 #include "tools/run/job_control.h"
 #include "tools/run/job_decisions.h"
+#include "tools/run/launcher_stream.h"
 #include "tools/run/node_options.h"
 #include "tools/run/store_server.h"
 
@@ -45,7 +45,6 @@ class DecidingControl final : public JobControl {
   void on_arrival(Arrival arrival);
   Status admit(const Arrival& arrival) const;
   void serve_peers(std::span<const pollfd> happened);
-  Status hear(int node, rendezvous::ControlStream* stream);
   Status take(int node, const rendezvous::Message& message);
   void send(int node, std::string bytes);
 
@@ -53,8 +52,8 @@ class DecidingControl final : public JobControl {
   const JobShape shape_;
   JobDecisions decisions_;
   StoreServer* const store_;
-  std::optional<Door> door_;                        // while launchers may come
-  std::map<int, rendezvous::ControlStream> peers_;  // by node
+  std::optional<Door> door_;             // while launchers may come
+  std::map<int, LauncherStream> peers_;  // by node
 };
 
 }  // namespace unisono::run

@@ -11,12 +11,8 @@
 #include "base/result.h"
 #include "rendezvous/control_messages.h"
 #include "tools/run/job_control.h"
-#include "tools/run/store_values.h"
 
 namespace unisono::run {
-
-/// What a launcher that reads nothing may have before it: what all ranks ask, or the answers.
-inline constexpr std::size_t kUnreadBytesMax = StoreValues::kBytesMax;
 
 inline constexpr std::size_t kRunIdBytesMax = 1024;
 

@@ -59,6 +59,7 @@ class RestartPolicy {
   std::vector<int> due_ranks(const std::function<bool(int rank)>& can_start);
   /// Everyone is to start anew, and those before are forgotten; asked once.
   bool all_are_due();
+  /// Whoever is started then has not met anybody.
   void forget_all();
   /// Nobody runs but ranks that wait to rejoin: others have ended before.
   bool only_waiting_run() const;
@@ -87,7 +88,7 @@ class RestartPolicy {
   std::vector<int> due_;
   bool all_are_due_ = false;
   bool is_ending_ = false;
-  bool had_met_ = false;  // before the last failure
+  bool had_met_ = false;  // it was seen so, though who has told of it may be started again since
 };
 
 }  // namespace unisono::run

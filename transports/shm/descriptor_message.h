@@ -28,8 +28,8 @@ enum class MessageKind : std::uint32_t {
 struct Message {
   std::uint64_t magic = 0;
   MessageKind kind = MessageKind::kHello;
-  std::int32_t index =
-      -1;  ///< kHello: the sender's local index; kRefused, kLost: whose fault it is
+  /// kHello: the sender's local index; kRefused, kLost: whose fault it is.
+  std::int32_t index = -1;
   std::uint64_t job_hash = 0;  ///< kHello, kRefused, kLost
   char text[200] = {};         ///< kRefused, kLost: why; receive_message() ends it by 0
 };
