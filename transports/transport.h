@@ -80,6 +80,12 @@ class Endpoint {
     static_cast<void>(awaited);
     return TakeResult::kOther;
   }
+  /// Whether a message between two ranks goes without a grant though it is larger than
+  /// EndpointTraits::eager_bytes_max. Its sender alone decides.
+  virtual bool sends_unasked(std::span<const std::byte> payload) const {
+    static_cast<void>(payload);
+    return false;
+  }
   /// How much of `rest`, what is still to be sent of a granted message, the next kData frame
   /// carries: all, or a multiple of kFramePayloadMax.
   virtual std::size_t frame_bytes(const FrameHeader& header, std::span<const std::byte> rest) {

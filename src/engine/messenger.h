@@ -177,6 +177,7 @@ class Messenger final : public FrameSink {
   void post_control(Peer& peer, FrameKind kind, const MessageKey& key, const CallRecord& record,
                     std::uint64_t total_bytes, std::uint64_t offset = 0);
   bool is_small(const Peer& peer, std::size_t bytes) const;
+  bool goes_eagerly(const Peer& peer, const Outgoing& message) const;
   bool spend(const Peer& peer, Channel& channel, Outgoing* message) const;
   void hold_back(Peer& peer, Channel& channel, Outgoing* message);
   void announce_wanted(Peer& peer, Outgoing* message);

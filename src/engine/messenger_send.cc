@@ -85,10 +85,16 @@ bool Messenger::is_small(const Peer& peer, std::size_t bytes) const {
   return bytes <= (eager_bytes_ != 0 ? eager_bytes_ : peer.traits.eager_bytes_max);
 }
 
+bool Messenger::goes_eagerly(const Peer& peer, const Outgoing& message) const {
+  if (is_small(peer, message.payload.size())) return true;
+  return eager_bytes_ == 0 && message.header.frame_class == FrameClass::kPointToPoint &&
+         peer.endpoint->sends_unasked(message.payload);
+}
+
 // Makes it an eager message or one that is announced, as the credit allows. False: there is none.
 bool Messenger::spend(const Peer& peer, Channel& channel, Outgoing* message) const {
   const std::size_t bytes = message->payload.size();
-  const bool eager = is_small(peer, bytes) && channel.credit >= credit_cost(bytes);
+  const bool eager = channel.credit >= credit_cost(bytes) && goes_eagerly(peer, *message);
   if (!eager && channel.credit < kAnnounceCost) return false;
   channel.credit -= eager ? credit_cost(bytes) : kAnnounceCost;
   message->state = eager ? Outgoing::State::kEager : Outgoing::State::kAnnounce;

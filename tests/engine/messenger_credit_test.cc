@@ -218,6 +218,30 @@ TEST_P(CreditOf, CollectiveMessageComesThoughEarlierOnesHaveTakenTheCredit) {
   }
 }
 
+TEST(Unasked, MessageThatItsEndpointWantsNoGrantForGoesAtOnceWhereThereIsCredit) {
+  constexpr std::size_t kUnasked = 4 * kEagerBytes;
+  Fixture fixture;
+  fixture.to(1).unasked_bytes = kUnasked;
+  const Bytes payload(kUnasked + 1);
+  const auto send = [&](FrameClass frame_class, std::uint32_t index, std::size_t bytes) {
+    fixture.messenger.send(1, {kCommunicator, frame_class, index, 0}, {},
+                           std::span(payload).first(bytes), fixture.owner, index);
+  };
+  send(FrameClass::kPointToPoint, 1, kUnasked);
+  const std::vector<FrameHeader> sent = fixture.to(1).of(FrameKind::kEager);
+  ASSERT_THAT(sent, SizeIs(1));
+  EXPECT_EQ(sent[0].payload_bytes, kUnasked);
+  send(FrameClass::kPointToPoint, 2, kUnasked + 1);
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kAnnounce), SizeIs(1));
+  send(FrameClass::kCollective, 0, kUnasked);  // its receiver decides by the size alone
+  EXPECT_THAT(fixture.to(1).frames, SizeIs(2));
+  send(FrameClass::kPointToPoint, 3, kUnasked);
+  send(FrameClass::kPointToPoint, 4, kUnasked);
+  send(FrameClass::kPointToPoint, 5, kUnasked);  // less credit is left than it takes
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kEager), SizeIs(3));
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kAnnounce), SizeIs(2));
+}
+
 TEST(Returned, CreditTravelsWithMessagesWhereBothSend) {
   Fixture fixture;
   constexpr std::size_t kCost = kEagerBytes + sizeof(FrameHeader);

@@ -113,6 +113,11 @@ class Outbox final : public Endpoint {
     wanted.credit = awaited_credit;
     return TakeResult::kTaken;
   }
+  /// Messages of up to so many bytes go without a grant.
+  std::size_t unasked_bytes = 0;
+  bool sends_unasked(std::span<const std::byte> payload) const override {
+    return payload.size() <= unasked_bytes;
+  }
   void cancel(std::uint64_t) override {}
   void abandon(const std::byte* begin, std::size_t) override { abandoned.push_back(begin); }
 

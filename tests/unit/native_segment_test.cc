@@ -533,6 +533,16 @@ TEST(SharedSegment, LendsWhatItsReceiverWaitsFor) {
         path(AccessPath::kMapped, awaited, shared) == Path::kHeap &&
         path(AccessPath::kWindow, awaited, shared) == Path::kNone;
     rank.check(as_said, "lent what it should not, or not what it should");
+    const auto waits = [&](AccessPath access, std::span<const std::byte> payload) {
+      return shm::make_loans(rank.segment, access)->would_lend(next, payload);
+    };
+    // Nobody is asked for a grant for what goes through the ring.
+    const bool waits_as_said =
+        waits(AccessPath::kAutomatic, shared) && !waits(AccessPath::kAutomatic, own) &&
+        !waits(AccessPath::kAutomatic, shared.first(10'000)) &&
+        waits(AccessPath::kSingleCopy, own) == readable && waits(AccessPath::kMapped, shared) &&
+        !waits(AccessPath::kMapped, own) && !waits(AccessPath::kWindow, shared);
+    rank.check(waits_as_said, "would lend what it should not, or not what it should");
     rank.check(rank.run({Collective::kBarrier}).ok(), "no barrier");
   };
   EXPECT_THAT(run_processes(2, {}, body), IsEmpty());

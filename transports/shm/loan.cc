@@ -28,6 +28,13 @@ class SegmentLoans final : public Loans {
     return shared_->handle_of(shared_->local_index(peer), payload, by_single_copy_);
   }
 
+  bool would_lend(Rank peer, std::span<const std::byte> payload) const override {
+    if (payload.size() < bytes_min()) return false;
+    const bool private_too = by_single_copy_ && !tries_private();
+    return shared_->handle_of(shared_->local_index(peer), payload, private_too).path !=
+           MemoryPath::kNone;
+  }
+
   Status collect(Rank peer, const MemoryHandle& lent, std::span<std::byte> out) const override {
     return shared_->collect(shared_->local_index(peer), lent, out);
   }

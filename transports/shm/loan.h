@@ -28,6 +28,11 @@ class Loans {
   /// How world rank `peer` may read the payload of a frame; kNone where the ring is faster.
   virtual MemoryHandle lend(Rank peer, const FrameHeader& header,
                             std::span<const std::byte> payload) const = 0;
+  /// Whether a message is to be lent rather than go through the ring, before anything is tried.
+  virtual bool would_lend(Rank peer, std::span<const std::byte> payload) const {
+    static_cast<void>(peer);
+    return payload.size() >= bytes_min_;
+  }
   /// Fills `out` from what `peer` lent. The handle came from a peer that may be hostile: an error
   /// where it names what this rank cannot read.
   virtual Status collect(Rank peer, const MemoryHandle& lent, std::span<std::byte> out) const = 0;

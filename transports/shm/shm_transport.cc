@@ -10,6 +10,8 @@ namespace {
 
 // So many records of one peer are handed over before the next peer has its turn.
 constexpr int kRecordsPerPoll = 32;
+// A grant costs as much as it saves where the message goes through the ring anyway.
+constexpr std::size_t kUnaskedBytesMax = std::size_t{64} << 10;
 
 }  // namespace
 
@@ -23,6 +25,11 @@ ShmTransport::Link::Link(Rank self, Rank peer, const RingGeometry& incoming, Ope
       loans_(loans),
       sending_links_(sending_links) {
   buffers_->add_theirs(incoming.buffers, incoming.buffer_bytes);
+}
+
+bool ShmTransport::Link::sends_unasked(std::span<const std::byte> payload) const {
+  return payload.size() <= kUnaskedBytesMax &&
+         (loans_ == nullptr || !loans_->would_lend(peer_, payload));
 }
 
 MemoryHandle ShmTransport::Link::lend(const FrameHeader& header,

@@ -59,6 +59,7 @@ class ShmTransport final : public Transport {
                          std::uint64_t token) override;
     void cancel(std::uint64_t token) override;
     void abandon(const std::byte* begin, std::size_t bytes) override;
+    bool sends_unasked(std::span<const std::byte> payload) const override;
     TakeResult take_awaited(AwaitedMessage& awaited) override {
       return closed_ || failed_ ? TakeResult::kOther : receiver_.take_awaited(awaited);
     }
