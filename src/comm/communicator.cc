@@ -2,13 +2,12 @@
 #include "unisono/communicator.h"
 
 #include <algorithm>
-#include <chrono>
 #include <mutex>
 #include <new>
-#include <thread>
 #include <vector>
 
 #include "backend/call_check.h"
+#include "base/insist.h"
 #include "base/per_process.h"
 #include "comm/communicator_state.h"
 #include "comm/grow.h"
@@ -36,15 +35,7 @@ std::shared_ptr<detail::CommunicatorState> change(
 // again a moment later; what cannot be closed is leaked until exit, since peers know it still.
 void close_for_good(Communicator& communicator,
                     const std::shared_ptr<detail::CommunicatorState>& state) noexcept {
-  constexpr int kAttempts = 100;
-  for (int attempt = 1;; ++attempt) {
-    try {
-      return communicator.close();
-    } catch (const std::bad_alloc&) {
-      if (attempt == kAttempts) return state->leak();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
+  if (!insist([&] { communicator.close(); })) state->leak();
 }
 
 }  // namespace

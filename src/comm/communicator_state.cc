@@ -190,22 +190,23 @@ Result<RequestState*> CommunicatorState::begin_message(const GroupedCall& groupe
 
 void CommunicatorState::on_over(RequestState& request) {
   if (request.callbacks == nullptr) return;
-  runtime_->engine().defer(
-      [callbacks = request.callbacks, outcome = request.outcome] { callbacks->finish(outcome); });
+  request.callbacks->end(request.outcome);
+  runtime_->engine().defer(request.callbacks);
 }
 
 void CommunicatorState::on_completion(RequestState& request,
                                       CompletionCallbacks::Callback callback) {
   std::shared_ptr<CompletionCallbacks> callbacks;
-  std::optional<Status> outcome;
+  bool has_ended = false;
   {
     const Engine::Lock lock(runtime_->engine());
     const bool is_first = request.callbacks == nullptr;
     if (is_first) request.callbacks = std::make_shared<CompletionCallbacks>();
     callbacks = request.callbacks;  // a callback may end the request
-    if (is_first && request.done.load(std::memory_order_relaxed)) outcome = request.outcome;
+    has_ended = is_first && request.done.load(std::memory_order_relaxed);
+    if (has_ended) callbacks->end(request.outcome);
   }
-  if (outcome) callbacks->finish(*outcome);
+  if (has_ended) call_back(callbacks);
   callbacks->add(std::move(callback));
 }
 

@@ -64,8 +64,11 @@ JobCommunicator* JobNews::find(std::uint32_t id) const {
 }
 
 bool JobNews::is_gone(Rank rank) const {
-  return peer_left_[static_cast<std::size_t>(rank)] ||
-         std::any_of(deaths_.begin(), deaths_.end(),
+  return peer_left_[static_cast<std::size_t>(rank)] || is_dead(rank);
+}
+
+bool JobNews::is_dead(Rank rank) const {
+  return std::any_of(deaths_.begin(), deaths_.end(),
                      [rank](const FailureDecision& death) { return death.failed_rank == rank; });
 }
 
@@ -89,12 +92,20 @@ void JobNews::hear(const FailureDecision& decision) {
     return;
   }
   if (decision.communicator == kEveryCommunicator) {
-    deaths_.push_back(decision);
-    if (decision.failed_rank >= 0) newly_dead_.push_back(decision.failed_rank);
+    note_death(decision);
   } else if (find(decision.communicator) == nullptr) {
     keep_latest(decision, kDecisionsKept, &unknown_decisions_);
   }
   for (std::size_t i = 0; i < communicators_.size(); ++i) tell(decision, communicators_[i]);
+}
+
+// Once, though it is heard again where memory was used up behind this.
+void JobNews::note_death(const FailureDecision& decision) {
+  const bool is_known = decision.failed_rank >= 0 && is_dead(decision.failed_rank);
+  if (is_known) return;
+  newly_dead_.reserve(newly_dead_.size() + 1);
+  deaths_.push_back(decision);
+  if (decision.failed_rank >= 0) newly_dead_.push_back(decision.failed_rank);
 }
 
 void JobNews::ask(std::uint32_t communicator) {
@@ -236,7 +247,7 @@ void JobNews::no_memory(std::uint32_t communicator) {
   if (has_no_memory_) return;
   try {
     events_.push_back({communicator, ErrorCode::kOutOfResources, arbiter_.world().rank,
-                       "has no memory left for what the others send"});
+                       "has no memory left for its calls"});
   } catch (const std::bad_alloc&) {
     has_no_memory_ = true;
   }

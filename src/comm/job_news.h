@@ -78,6 +78,8 @@ class JobNews : public EngineHost {
   JobCommunicator* find(std::uint32_t communicator) const;
   void hear_news();
   void answer_questions();
+  bool is_dead(Rank rank) const;
+  void note_death(const FailureDecision& decision);
   void pass_on(const Event& event);
   void tell_own_failure(const Event& event);
 

@@ -6,6 +6,7 @@
 #include <new>
 #include <vector>
 
+#include "base/insist.h"
 #include "comm/member.h"
 
 namespace unisono {
@@ -22,6 +23,14 @@ struct Kept {
   std::shared_ptr<detail::CommunicatorState> communicator;
   std::shared_ptr<detail::RequestState> state;
 };
+
+// The buffers are lent until the end, which the call's deadline bounds. Where beats lack memory for
+// long nothing moves any more, and the call fails.
+void await_end(detail::CommunicatorState& communicator, detail::RequestState& request) noexcept {
+  if (insist([&] { communicator.wait(request, kNever); })) return;
+  const Engine::Lock lock(communicator.runtime().engine());
+  communicator.fail_without_memory(request.call.collective);
+}
 
 }  // namespace
 
@@ -43,8 +52,7 @@ Request::~Request() {
     leave_to_parent(std::move(state_));
     return;
   }
-  // The buffers are lent until the end, which the call's deadline bounds.
-  state_->communicator->wait(*state_, kNever);
+  await_end(*state_->communicator, *state_);
   const std::shared_ptr<detail::CommunicatorState> keep = state_->let_go();
   state_.reset();
 }
@@ -52,7 +60,11 @@ Request::~Request() {
 bool Request::test() {
   if (state_ == nullptr || state_->communicator->runtime().is_forked_copy()) return true;
   const Kept kept(state_);
-  return kept.communicator->test(*kept.state);
+  try {
+    return kept.communicator->test(*kept.state);
+  } catch (const std::bad_alloc&) {  // of a beat, which may be another call's
+    return kept.state->done.load(std::memory_order_acquire);
+  }
 }
 
 void Request::wait() {
@@ -100,7 +112,7 @@ void Request::detach(std::shared_ptr<void> owner) {
                                      [until_over](const Status&) { until_over->reset(); });
   } catch (const std::bad_alloc&) {
     // Nothing will release the owner when the call is over, so it stays here until then.
-    kept.communicator->wait(*kept.state, kNever);
+    await_end(*kept.communicator, *kept.state);
     if (until_over != nullptr) until_over->reset();
   }
   kept.state->let_go();

@@ -12,6 +12,7 @@
 
 #include "base/drain.h"
 #include "base/grace_periods.h"
+#include "base/insist.h"
 #include "base/log.h"
 #include "base/process_facts.h"
 #include "base/same_user.h"
@@ -321,11 +322,12 @@ void Runtime::shut_down() {
   } catch (const std::bad_alloc&) {
     // Peers miss what has not gone out, and nobody takes this rank for dead.
   }
-  // Not under the lock, for they wait for others and for files.
-  arbiter_->leave();
-  keep_trials();
+  // Not under the lock, for they wait for others and for files. Without a goodbye the others would
+  // take this rank for dead; where there is no memory for the rest it is not written.
+  insist([this] { arbiter_->leave(); });
+  insist([this] { keep_trials(); });
   const Engine::Lock lock(*engine_);
-  recorder_->close();  // writes the trace, for which nobody is to wait
+  insist([this] { recorder_->close(); });  // writes the trace, for which nobody is to wait
 }
 
 void Runtime::close_transports() {
@@ -341,9 +343,15 @@ void Runtime::close_transports() {
 }
 
 void leave_to_parent(std::shared_ptr<void> inherited) {
-  LeftToParents& all = left_to_parents.get();
-  const std::lock_guard lock(all.mutex);
-  all.kept.push_back(std::move(inherited));
+  const bool is_kept = insist([&] {
+    LeftToParents& all = left_to_parents.get();
+    const std::lock_guard lock(all.mutex);
+    all.kept.push_back(inherited);
+  });
+  if (is_kept) return;
+  // Its end here would be the parent's: it never ends.
+  alignas(std::shared_ptr<void>) std::byte nowhere[sizeof inherited];
+  new (nowhere) std::shared_ptr<void>(std::move(inherited));
 }
 
 Result<void*> Runtime::allocate(std::size_t bytes, MemoryKind kind) {

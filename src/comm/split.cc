@@ -151,12 +151,19 @@ void fail_part(CommunicatorState& parent, std::uint32_t id, const Status& cause)
   }
 }
 
+// How far it is with what all members of the parent do together.
+struct Progress {
+  std::uint32_t part = 0;  // its id; 0: it has none yet
+  bool is_over = false;    // they wait for this rank no more
+};
+
 Result<std::shared_ptr<CommunicatorState>> make_part(CommunicatorState& parent, const Part& part,
                                                      const std::vector<Rank>& members,
                                                      const std::vector<int>& indices,
-                                                     const Offer& agreed) {
+                                                     const Offer& agreed, Progress* progress) {
   const std::vector<Rank>& ranks = part.ranks();
   auto native = open_native(parent, ranks, members, indices, agreed);
+  progress->is_over = true;
   if (!native) {
     fail_part(parent, agreed.id, native.error());
     return native.error();
@@ -173,10 +180,10 @@ Result<std::shared_ptr<CommunicatorState>> make_part(CommunicatorState& parent, 
                        *std::move(native));
 }
 
-}  // namespace
-
-Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int color, int key,
-                                                 std::span<const Rank> expected) {
+Result<std::shared_ptr<CommunicatorState>> split_with_others(CommunicatorState& parent, int color,
+                                                             int key,
+                                                             std::span<const Rank> expected,
+                                                             Progress* progress) {
   Runtime& runtime = parent.runtime();
   {
     const Engine::Lock lock(runtime.engine());
@@ -194,11 +201,24 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
   if (part.leads() && !indices.empty()) block.reserve_for(&offer);
   UNISONO_ASSIGN(const std::vector<Offer> offers, share(parent, offer));
   const Offer agreed = part.agreed(offers);
+  progress->part = agreed.id;
+  return make_part(parent, part, members, indices, agreed, progress);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int color, int key,
+                                                 std::span<const Rank> expected) {
+  Progress progress;
   try {
-    return make_part(parent, part, members, indices, agreed);
+    return split_with_others(parent, color, key, expected, &progress);
   } catch (const std::bad_alloc&) {
+    if (!progress.is_over && parent.size() > 1) {
+      const Engine::Lock lock(parent.runtime().engine());
+      parent.fail_without_memory(Collective::kAllGather);
+    }
     fail_part(
-        parent, agreed.id,
+        parent, progress.part,
         {ErrorCode::kOutOfResources,
          "rank " + std::to_string(parent.rank()) + " has no memory left for it", parent.rank()});
     throw;

@@ -1,11 +1,18 @@
 #include "comm/watched_communicator.h"
 
+#include <new>
 #include <utility>
 
 #include "base/grace_periods.h"
 #include "rendezvous/shrink_message.h"
 
 namespace unisono::detail {
+namespace {
+
+// Takes none itself: the text fits into the string.
+Status no_memory(Rank self) { return Status(ErrorCode::kOutOfResources, "no memory", self); }
+
+}  // namespace
 
 WatchedCommunicator::WatchedCommunicator(const Surroundings& around, Members members,
                                          CallSelection::Circumstances circumstances,
@@ -70,18 +77,35 @@ RequestState* WatchedCommunicator::begin_message(const Call& call, int looks) {
   return note_begun(request, host_.messages().go_on(request));
 }
 
-// Once per request, by whoever finishes it.
-void WatchedCommunicator::on_done(RequestState& request) {
+// Once per request, by whoever finishes it. What memory is lacking for must not keep it from being
+// over.
+void WatchedCommunicator::on_done(RequestState& request) noexcept {
   requests_.note_ended(request);
-  const bool succeeded = note_outcome(request);
+  bool succeeded = false;
+  try {
+    succeeded = note_outcome(request);
+    if (succeeded && request.notes.timed_out) watchdog_.withdraw_timeout(request);
+  } catch (const std::bad_alloc&) {
+    note_no_memory(request);
+    succeeded = false;
+  }
   if (succeeded) host_.traffic().count_call(request.call.collective);
-  if (succeeded && request.notes.timed_out) watchdog_.withdraw_timeout(request);
   request.backend->end(request, succeeded);
-  if (!succeeded) request.outcome = outcome_of(request);
+  try {
+    if (!succeeded) request.outcome = outcome_of(request);
+  } catch (const std::bad_alloc&) {
+    note_no_memory(request);
+  }
   host_.recorder().end(request.recorded, request.outcome, request.concerns_call_alone);
   request.failed.store(!succeeded, std::memory_order_relaxed);
   request.enqueued.store(true, std::memory_order_release);
   on_over(request);
+}
+
+// The communicator fails at the next beat, which tells the others.
+void WatchedCommunicator::note_no_memory(RequestState& request) {
+  around_.news.no_memory(members_.id());
+  request.outcome = no_memory(rank());
 }
 
 // False where the call has failed; its outcome says why then.
@@ -109,10 +133,30 @@ Status WatchedCommunicator::outcome_of(RequestState& request) {
 // ---- Failure ------------------------------------------------------------------------------------
 
 void WatchedCommunicator::fail(Status cause, Tell tell) {
-  if (!failure_.set(cause)) return;
-  on_failing(cause);
-  if (tell == Tell::kEveryone && size() > 1) around_.arbiter.report_failure(decision_of(cause));
-  end_calls(cause);
+  if (failure_.set(cause)) {
+    spread_failure(tell);
+  } else {
+    finish_failing();
+  }
+}
+
+// Each step may be taken again.
+void WatchedCommunicator::spread_failure(Tell tell) {
+  unfinished_.reset();
+  try {
+    const Status cause = failure();
+    on_failing(cause);
+    if (tell == Tell::kEveryone && size() > 1) around_.arbiter.report_failure(decision_of(cause));
+    tell = Tell::kNobody;
+    end_calls(cause);
+  } catch (const std::bad_alloc&) {
+    unfinished_ = tell;
+    throw;
+  }
+}
+
+void WatchedCommunicator::finish_failing() {
+  if (unfinished_) spread_failure(*unfinished_);
 }
 
 void WatchedCommunicator::end_calls(const Status& cause) {
@@ -120,13 +164,17 @@ void WatchedCommunicator::end_calls(const Status& cause) {
 }
 
 void WatchedCommunicator::fail_without_memory(Collective collective) {
-  fail(Status(ErrorCode::kOutOfResources,
-              "rank " + std::to_string(rank()) + " has no memory left for " +
-                  std::string(name_of(collective)),
-              rank()),
-       Tell::kEveryone);
-  // It may have failed before, and memory was too little to end all then.
-  end_calls(failure());
+  const Status brief = no_memory(rank());
+  try {
+    fail(Status(ErrorCode::kOutOfResources,
+                "rank " + std::to_string(rank()) + " has no memory left for " +
+                    std::string(name_of(collective)),
+                rank()),
+         Tell::kEveryone);
+  } catch (const std::bad_alloc&) {
+    if (failure_.set(brief)) unfinished_ = Tell::kEveryone;
+  }
+  end_calls(brief);
 }
 
 FailureDecision WatchedCommunicator::decision_of(const Status& cause) const {
@@ -202,6 +250,7 @@ void WatchedCommunicator::add_waits(std::vector<RunningWait>* waits) {
 }
 
 void WatchedCommunicator::tend(const std::vector<bool>& peer_left) {
+  finish_failing();
   if (requests_.running().empty() && !failure_.is_suspected()) return;
   const TimePoint at = now();
   if (failure_.is_suspected()) {  // what is decided explains whatever else is missing meanwhile

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,10 @@ class WatchedCommunicator : public JobCommunicator {
   /// It has failed, and this rank may not go on either: later calls are told that.
   void note_partition(const Status& why) { failure_.replace(why); }
 
+  /// Memory is used up in the midst of a call: it fails everywhere, and its calls lend nothing any
+  /// more. Needs no memory; without any the others are told later.
+  void fail_without_memory(Collective collective);
+
   // JobCommunicator
   void fail(Status cause, Tell tell) final;
   /// The communicator fails once the job has named the rank whose call is wrong.
@@ -78,8 +83,6 @@ class WatchedCommunicator : public JobCommunicator {
   /// What the caller hears of a call that could not be started.
   Status not_started(const Status& why);
   Status naming_rank(const Status& cause) const;
-  /// Memory is used up in the midst of a call: it fails everywhere, and lends nothing any more.
-  void fail_without_memory(Collective collective);
   /// Fails for what the watchdog has seen, if it has.
   void fail_as_seen(const Status& seen);
   void give_back_buffers(const Status& cause);
@@ -105,13 +108,17 @@ class WatchedCommunicator : public JobCommunicator {
 
  private:
   void leave_job();
+  void spread_failure(Tell tell);
+  void finish_failing();
   FailureDecision decision_of(const Status& cause) const;
   void end_calls(const Status& cause);
   void leave_survivors();
-  void on_done(RequestState& request);
+  void on_done(RequestState& request) noexcept;
+  void note_no_memory(RequestState& request);
   bool note_outcome(RequestState& request);
   Status outcome_of(RequestState& request);
 
+  std::optional<Tell> unfinished_;  // memory was used up while it failed: whom to tell yet
   std::atomic<bool> closed_ = false;
 };
 

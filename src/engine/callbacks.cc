@@ -1,6 +1,6 @@
 #include "engine/callbacks.h"
 
-#include <list>
+#include <new>
 #include <utility>
 
 namespace unisono {
@@ -8,20 +8,32 @@ namespace {
 
 // What waits behind the callback that this thread is running; null: it runs none. Only a pointer,
 // since destructors of statics may call back when the thread's other locals are gone.
-thread_local std::list<std::function<void()>>* waiting_of_thread = nullptr;
+thread_local WorkList* waiting_of_thread = nullptr;
 
 }  // namespace
 
-void call_back(std::function<void()> work) noexcept {
-  if (waiting_of_thread != nullptr) return waiting_of_thread->push_back(std::move(work));
-  std::list<std::function<void()>> waiting;  // which allocates nothing when it is made
+void WorkList::push(std::shared_ptr<Work> work) {
+  std::shared_ptr<Work>& place = last_ == nullptr ? first_ : last_->next_;
+  last_ = work.get();
+  place = std::move(work);
+}
+
+std::shared_ptr<Work> WorkList::pop() {
+  std::shared_ptr<Work> work = std::move(first_);
+  first_ = std::move(work->next_);
+  if (first_ == nullptr) last_ = nullptr;
+  return work;
+}
+
+void call_back(std::shared_ptr<Work> work) noexcept {
+  if (waiting_of_thread != nullptr) return waiting_of_thread->push(std::move(work));
+  WorkList waiting;
   waiting_of_thread = &waiting;
   for (;;) {
-    work();
+    work->run();
     work = nullptr;
     if (waiting.empty()) break;
-    work = std::move(waiting.front());
-    waiting.pop_front();
+    work = waiting.pop();
   }
   waiting_of_thread = nullptr;
 }
@@ -32,17 +44,18 @@ void CompletionCallbacks::add(Callback callback) {
     waiting_.push_back(std::move(callback));
     if (!has_ended_ || std::exchange(is_running_, true)) return;
   }
-  call_back([self = shared_from_this()] { self->run(); });
+  call_back(shared_from_this());
 }
 
-void CompletionCallbacks::finish(const Status& outcome) {
-  {
-    const std::lock_guard guard(mutex_);
+void CompletionCallbacks::end(const Status& outcome) {
+  const std::lock_guard guard(mutex_);
+  try {
     outcome_ = outcome;
-    has_ended_ = true;
-    if (std::exchange(is_running_, true)) return;
+  } catch (const std::bad_alloc&) {
+    outcome_ = Status(outcome.code(), "", outcome.rank());
   }
-  call_back([self = shared_from_this()] { self->run(); });
+  has_ended_ = true;
+  is_running_ = true;
 }
 
 void CompletionCallbacks::run() {

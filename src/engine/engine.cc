@@ -9,7 +9,6 @@
 #include "base/communicator_id.h"
 #include "base/log.h"
 #include "base/signals_blocked.h"
-#include "engine/callbacks.h"
 #include "engine/time_slice.h"
 
 namespace unisono {
@@ -24,6 +23,15 @@ constexpr int kLingerLooks = 256;
 constexpr int kFlushBeats = 32;
 // How often making the progress thread is tried where threads are refused.
 constexpr auto kThreadEvery = std::chrono::milliseconds(100);
+
+// Nothing, where there is no memory for the words.
+void warn_of_no_thread(const std::exception& error) {
+  try {
+    log::warning(std::string("no progress thread (") + error.what() +
+                 "): asynchronous calls only move while this rank waits or tests");
+  } catch (const std::bad_alloc&) {
+  }
+}
 
 }  // namespace
 
@@ -281,11 +289,7 @@ void Engine::wake_progress_thread() {
     progress_ = std::thread([this] { progress_loop(); });
     has_progress_thread_.store(true, std::memory_order_seq_cst);  // see Waiter
   } catch (const std::exception& error) {  // threads are refused, or there is no memory
-    if (next_thread_ == TimePoint{}) {
-      log::warning(std::string("no progress thread (") + error.what() +
-                   "): asynchronous calls only move while this rank waits or tests");
-    }
-    next_thread_ = now + kThreadEvery;
+    if (std::exchange(next_thread_, now + kThreadEvery) == TimePoint{}) warn_of_no_thread(error);
   }
 }
 
@@ -311,12 +315,12 @@ void Engine::yield() {
 }
 
 void Engine::run_deferred() {
-  std::vector<std::function<void()>> now = std::exchange(deferred_, {});
+  WorkList now = std::exchange(deferred_, {});
   const std::shared_ptr<std::atomic<int>> calling_back = calling_back_;
   calling_back->fetch_add(1, std::memory_order_seq_cst);  // see Waiter
   give_lock_away();
   if (has_background_work()) wake_progress_thread();
-  for (std::function<void()>& work : now) call_back(std::move(work));
+  while (!now.empty()) call_back(now.pop());
   calling_back->fetch_sub(1, std::memory_order_relaxed);
 }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/callbacks.h"
 #include "engine/idle.h"
 #include "engine/messenger.h"
 #include "engine/operation.h"
@@ -93,8 +94,8 @@ class Engine {
   void yield();
   /// Under the lock: has call_back() run `work` on the thread that releases the lock, right after
   /// that. It may start calls, and does not throw. If that thread was waiting, the progress thread
-  /// beats in its place meanwhile.
-  void defer(std::function<void()> work) { deferred_.push_back(std::move(work)); }
+  /// beats in its place meanwhile. Allocates nothing.
+  void defer(std::shared_ptr<Work> work) { deferred_.push(std::move(work)); }
   /// Under the lock.
   bool has_deferred() const { return !deferred_.empty(); }
   /// Without the lock, after a blocking call: sends what it left behind in a transport, or has the
@@ -156,7 +157,7 @@ class Engine {
   std::atomic<bool> locked_{false};
   std::vector<Task*> tasks_;  // in the order of their starts; null where one has ended
   std::size_t ended_ = 0;     // of these
-  std::vector<std::function<void()>> deferred_;
+  WorkList deferred_;
   TimePoint next_tend_{};
   std::vector<Rank> dead_;  // that nothing has been given up of
 

@@ -237,6 +237,56 @@ TEST_P(Allocation, ThatFailsLendsNoBufferOfACallThatThrew) {
   });
 }
 
+// A job whose rank 0 has no memory from the nth allocation of its call on until that is over.
+// False: it made fewer.
+bool run_without_memory(const LentCall& call, const char* transport, std::uint64_t nth) {
+  constexpr std::size_t kCount = 100;
+  std::atomic<bool> has_begun = false, has_ended = false, was_refused_any = false;
+  run_ranks(2, transport, [&](Communicator& comm) {
+    Communicator other = comm.duplicate();
+    std::vector<int> data(kCount, comm.rank() == 0 ? -1 : 7);
+    if (comm.rank() == 1) {
+      while (!has_begun) std::this_thread::yield();
+      static_cast<void>(end_of([&] { call.peer(other, data); }));
+      has_ended = true;
+      return;
+    }
+    std::atomic<int> completed = 0;
+    bool has_request = false;
+    refused_from = allocations + nth;
+    has_begun = true;
+    const End end = end_of([&] {
+      Request request = call.start(other, data);
+      request.on_completion([&](const Status&) { ++completed; });
+      has_request = true;
+      request.wait();
+    });
+    was_refused_any = allocations >= std::exchange(refused_from, 0);
+    const std::vector<int> left = data;
+    while (!has_ended) static_cast<void>(other.status());  // which beats, and tells the other rank
+    EXPECT_EQ(data, left) << call.name << " without memory from allocation " << nth << " on";
+    EXPECT_EQ(completed, has_request ? 1 : 0);
+    if (end == End::kWell) {
+      EXPECT_EQ(data, std::vector<int>(kCount, 7)) << call.name;
+    }
+  });
+  return was_refused_any;
+}
+
+// Its calls end, its buffers are lent no more, its destructors end no process, and the other rank
+// is told.
+TEST_P(Allocation, ThatFailsForGoodEndsTheCallEverywhere) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  for (const LentCall& call : kLentCalls) {
+    int refused = 0;
+    for (std::uint64_t nth = 1; nth < 60 && run_without_memory(call, GetParam(), nth);
+         nth += 1 + nth / 4) {
+      ++refused;
+    }
+    EXPECT_GT(refused, 3) << call.name;
+  }
+}
+
 // Of a message that came before anybody waits for it, in a call of another communicator.
 TEST_P(Allocation, ThatFailsForAMessageFailsItsCommunicatorAlone) {
   if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
@@ -308,8 +358,9 @@ TEST_P(Allocation, ThatFailsInASplitIsToldToTheOthers) {
   if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
   run_ranks(2, GetParam(), [](Communicator& comm) {
     std::int32_t goes_on = 1;
+    Communicator parent;  // closed when both have answered: its members are told of that, too
     for (std::uint64_t nth = 1; goes_on != 0; ++nth) {
-      Communicator parent = comm.duplicate();
+      parent = comm.duplicate();
       if (comm.rank() == 0) {
         refused_allocation = allocations + nth;
         const End end = end_of([&] { parent.duplicate(); });

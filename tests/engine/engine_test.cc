@@ -19,6 +19,7 @@
 #include "tests/engine/messenger_fixture.h"
 #include "tests/support/deaf_host.h"
 #include "tests/support/log_guard.h"
+#include "tests/support/work.h"
 
 namespace unisono::test {
 namespace {
@@ -259,10 +260,10 @@ TEST_F(EngineTest, RunsWhatWasDeferredOnceItsLockIsGivenBack) {
   int ran = 0;
   {
     const Engine::Lock lock(engine);
-    engine.defer([&] {
+    engine.defer(work([&] {
       const Engine::Lock again(engine);
       ++ran;
-    });
+    }));
     EXPECT_EQ(ran, 0);
   }
   EXPECT_EQ(ran, 1);
@@ -270,31 +271,32 @@ TEST_F(EngineTest, RunsWhatWasDeferredOnceItsLockIsGivenBack) {
 
 TEST(CallBack, RunsWhatACallbackMakesBehindIt) {
   std::string order;
-  call_back([&] {
+  call_back(work([&] {
     order += 'a';
-    call_back([&] { order += 'c'; });
+    call_back(work([&] { order += 'c'; }));
+    call_back(work([&] { order += 'd'; }));
     order += 'b';
-  });
-  EXPECT_EQ(order, "abc");
+  }));
+  EXPECT_EQ(order, "abcd");
 }
 
 TEST(CallBack, DestroysEachBeforeTheNextOneRuns) {
   auto owner = std::make_shared<int>();
   const std::weak_ptr<int> alive = owner;
-  call_back([&, owner = std::move(owner)]() mutable {
-    call_back([&] { EXPECT_TRUE(alive.expired()); });
-  });
+  call_back(work([&, owner = std::move(owner)]() mutable {
+    call_back(work([&] { EXPECT_TRUE(alive.expired()); }));
+  }));
 }
 
 TEST(CallBackDeathTest, EndsTheProcessWhereOneThrows) {
-  EXPECT_DEATH(call_back([] { throw std::runtime_error("of a callback"); }), "of a callback");
+  EXPECT_DEATH(call_back(work([] { throw std::runtime_error("of a callback"); })), "of a callback");
 }
 
 TEST_F(EngineTest, EndsTheProcessWhereWhatWasDeferredThrows) {
   EXPECT_DEATH(
       {
         engine.try_lock();
-        engine.defer([] { throw std::runtime_error("of a callback"); });
+        engine.defer(work([] { throw std::runtime_error("of a callback"); }));
         engine.unlock();
       },
       "of a callback");
@@ -312,7 +314,10 @@ TEST(CompletionCallbacks, RunInTheirOrderWhoeverAddsThem) {
     order += 'a';
   });
   EXPECT_EQ(order, "");
-  std::jthread finding([&] { callbacks->finish(outcome); });
+  std::jthread finding([&] {
+    callbacks->end(outcome);
+    call_back(callbacks);
+  });
   while (!is_inside) std::this_thread::yield();
   callbacks->add([&](const Status&) { order += 'b'; });  // runs behind the first one, over there
   goes_on = true;

@@ -6,6 +6,7 @@ namespace unisono::test {
 
 constinit thread_local std::uint64_t allocations = 0;
 constinit thread_local std::uint64_t refused_allocation = 0;
+constinit thread_local std::uint64_t refused_from = 0;
 constinit thread_local std::size_t refused_bytes = 0;
 std::atomic<bool> was_refused = false;
 
@@ -22,8 +23,10 @@ void* __libc_memalign(std::size_t alignment, std::size_t bytes);
 
 void* malloc(std::size_t bytes) {
   using namespace unisono::test;
+  const std::uint64_t number = ++allocations;
   const bool is_too_long = refused_bytes != 0 && bytes >= refused_bytes;
-  if (++allocations != refused_allocation && !is_too_long) return __libc_malloc(bytes);
+  const bool is_too_late = refused_from != 0 && number >= refused_from;
+  if (number != refused_allocation && !is_too_long && !is_too_late) return __libc_malloc(bytes);
   was_refused = true;
   return nullptr;
 }

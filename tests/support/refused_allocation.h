@@ -11,6 +11,8 @@ namespace unisono::test {
 extern constinit thread_local std::uint64_t allocations;
 /// The one of that number fails.
 extern constinit thread_local std::uint64_t refused_allocation;
+/// As long as it is not 0, that one and all behind it fail.
+extern constinit thread_local std::uint64_t refused_from;
 /// As long as it is not 0, every one of so many bytes or more fails.
 extern constinit thread_local std::size_t refused_bytes;
 /// On any thread.

@@ -20,6 +20,7 @@
 #include "engine/time_slice.h"
 #include "tests/support/deaf_host.h"
 #include "tests/support/map_store.h"
+#include "tests/support/work.h"
 #include "unisono/helper_threads.h"
 #include "unisono/unisono.hpp"
 
@@ -257,10 +258,10 @@ TEST(ShortSlices, AreNotThoseOfACallback) {
   Task calls_back, task;
   calls_back.operation = &first;
   calls_back.on_done = [&](Task&) {
-    engine.defer([&] {
+    engine.defer(work([&] {
       in_callback = time_slice_of(0);
       second.let_end();
-    });
+    }));
   };
   task.operation = &second;
   {
