@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launcher.h"
+#include "rendezvous/fork_guard.h"
 #include "rendezvous/launcher_store.h"
 #include "rendezvous/sockets.h"
 #include "tests/support/map_store.h"
@@ -322,6 +323,43 @@ TEST(StoreServer, TakesNoMoreAtOnceThanItHasRoomFor) {
   first->reset();
   while (has_work()) server.serve();
   EXPECT_TRUE(rendezvous::wait_ready(second->get(), false, Clock::now()));
+}
+
+// A store with room for one client, which has asked, and another one that waits for its place.
+class FullStoreServer : public testing::Test {
+ protected:
+  void SetUp() override {
+    server_.pass_on_by([this](std::uint64_t question, const std::string&) { asked_ = question; });
+    for (rendezvous::GuardedFd* client : {&first_, &second_}) {
+      auto fd = rendezvous::connect_unix(server_.name());
+      ASSERT_TRUE(fd) << fd.error().message();
+      *client = *std::move(fd);
+    }
+    const std::string question =
+        *rendezvous::to_bytes({rendezvous::StoreRequest::Kind::kGet, "key", ""});
+    ASSERT_EQ(::send(first_.get(), question.data(), question.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(question.size()));
+    while (has_work()) server_.serve();
+    ASSERT_NE(asked_, 0U);
+  }
+  bool has_work() const {
+    pollfd polled{server_.fd(), POLLIN, 0};
+    return ::poll(&polled, 1, 0) == 1;
+  }
+
+  StoreServer server_ = std::move(*StoreServer::start(1));
+  std::uint64_t asked_ = 0;
+  rendezvous::GuardedFd first_, second_;
+};
+
+TEST_F(FullStoreServer, ListensAgainOnceAnotherNodeHasAnswered) {
+  server_.answer(asked_, "value");
+  EXPECT_TRUE(has_work());
+}
+
+TEST_F(FullStoreServer, ListensAgainOnceItAnswersByItself) {
+  server_.pass_on_by(nullptr);
+  EXPECT_TRUE(has_work());
 }
 
 TEST(StoreServer, OutlivesRandomBytesAndClientsThatLeave) {

@@ -61,7 +61,7 @@ void StoreServer::serve() {
       on_client(fd);
     }
   }
-  if (!listens_ && clients_.size() < clients_max_) listen(true);
+  listen_again();
 }
 
 // Any user can connect, to be refused: so many in one turn, that the supervisor has its own.
@@ -81,6 +81,11 @@ void StoreServer::accept_clients() {
 void StoreServer::listen(bool on) {
   epoll_event event{.events = on ? EPOLLIN : 0U, .data = {.fd = listener_.fd.get()}};
   if (::epoll_ctl(events_.get(), EPOLL_CTL_MOD, listener_.fd.get(), &event) == 0) listens_ = on;
+}
+
+// Clients end outside of serve() as well, and nothing but the listener may wake it then.
+void StoreServer::listen_again() {
+  if (!listens_ && clients_.size() < clients_max_) listen(true);
 }
 
 // An answer to another one may have ended it in this same round.
@@ -126,6 +131,7 @@ void StoreServer::answer(std::uint64_t question, const std::string& bytes) {
   send_at_once(found->second, bytes);
   clients_.erase(found->second);
   asked_.erase(found);
+  listen_again();
 }
 
 void StoreServer::drop(int fd) {
@@ -153,6 +159,7 @@ void StoreServer::pass_on_by(PassOn pass_on) {
   // A rank whose store hangs up asks again.
   for (const auto& [question, fd] : asked_) clients_.erase(fd);
   asked_.clear();
+  listen_again();
 }
 
 RejoiningFacts facts_in(const StoreServer* store) {

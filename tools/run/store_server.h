@@ -66,6 +66,7 @@ class StoreServer {
               std::size_t clients_max);
   void accept_clients();
   void listen(bool on);
+  void listen_again();
   void on_client(int fd);
   Result<std::optional<rendezvous::StoreRequest>> hear(Client& client);
   void give(const StoreValues::Answers& answers);
