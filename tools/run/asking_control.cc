@@ -18,8 +18,6 @@ namespace {
 
 using rendezvous::ControlStream;
 
-// One address may swallow packets; another one, or a launcher that comes later, must have its turn.
-constexpr Duration kConnectTime = std::chrono::seconds(2);
 constexpr Duration kAskAgain = std::chrono::milliseconds(50);
 // How often in a row a launcher believes that its proof of the key was refused by accident.
 constexpr int kRefusedProofsMax = 3;
@@ -58,15 +56,13 @@ Attempt introduce(ControlStream stream, const NodeOptions& options, TimePoint de
 }
 
 Attempt try_once(const NodeOptions& options, TimePoint deadline) {
-  const auto patience = [deadline](Duration wait) {
-    return std::min(deadline, Clock::now() + wait);
-  };
-  auto fd = rendezvous::connect_tcp(options.address, options.port, patience(kConnectTime));
+  auto fd = rendezvous::connect_tcp(options.address, options.port, deadline);
   if (!fd) return not_yet(fd.error());
   ControlStream stream(*std::move(fd));
+  const TimePoint patience = std::min(deadline, Clock::now() + kStrangerTime);
   const auto failure =
       rendezvous::authenticate(&stream, options.key, options.handshake_job_id(), options.node,
-                               patience(kStrangerTime), {}, HandshakePurpose::kLauncher);
+                               patience, {}, HandshakePurpose::kLauncher);
   if (!failure) return introduce(std::move(stream), options, deadline);
   if (failure->proof_refused || failure->why.code() == ErrorCode::kAuthentication) {
     return {std::nullopt,
