@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Event = run::Event;
 
-constexpr Duration kPatience = seconds(50);
+constexpr Duration kPatience = seconds(50), kReportTime = seconds(3), kGraceTime = seconds(4);
 
 const char* name_of(Order::Kind kind) {
   constexpr const char* kNames[]{"say",       "clear", "start", "end all",
@@ -26,13 +26,17 @@ const char* name_of(Order::Kind kind) {
 // A job of two ranks on each node, whose launchers do at once what they are told.
 class JobOfNodes {
  public:
-  explicit JobOfNodes(int node_count, int max_restarts = 2, Restart restart = Restart::kFailed)
+  explicit JobOfNodes(int node_count, int max_restarts = 2, Restart restart = Restart::kFailed,
+                      bool keep_going = false)
       : decisions_({.shape = {node_count, 2, max_restarts, restart},
                     .is_alone = false,
+                    .keep_going = keep_going,
                     .next_meeting = [](int restarts) -> Result<MeetingPoint> {
                       return MeetingPoint{restarts, 1000 + restarts, "id"};
                     },
-                    .patience = std::chrono::duration_cast<std::chrono::milliseconds>(kPatience)},
+                    .patience = std::chrono::duration_cast<std::chrono::milliseconds>(kPatience),
+                    .report_time = kReportTime,
+                    .grace_time = kGraceTime},
                    {.have_met = [this](int) { return have_met_; },
                     .waits = [this](int rank, int) { return waiting_.contains(rank); },
                     .has_rejoined = [this](int rank, int) { return rejoined_.contains(rank); }}),
@@ -193,7 +197,7 @@ TEST(JobDecisions, ALauncherThatDoesNotEndItsRanksIsGivenUp) {
   job.exits(1);
   job.tell(0, Event::Kind::kGone);
   job.orders();
-  job.pass(kPatience - seconds(1));
+  job.pass(kPatience + kGraceTime - seconds(1));
   EXPECT_THAT(job.orders(), IsEmpty());
   EXPECT_EQ(job.time_to_look(), seconds(1));
   job.pass(seconds(1));
@@ -231,6 +235,45 @@ TEST(JobDecisions, FailsOnceForAllAndTellsTheRestWhereItWas) {
   EXPECT_THAT(job.orders(), ElementsAre("1: fail 2"));
   job.tell(0, Event::Kind::kLastFailure);
   EXPECT_THAT(job.orders(), IsEmpty());
+}
+
+TEST(JobDecisions, ALauncherThatDoesNotEndItsRanksAfterAFailureIsGivenUp) {
+  JobOfNodes job(3, 0);
+  job.all_come();
+  job.fails(2);
+  EXPECT_THAT(job.orders(), ElementsAre("0: fail 2", "1: fail 2", "2: fail 2"));
+  for (const int rank : {0, 1, 3, 4}) job.exits(rank);
+  EXPECT_THAT(job.orders(), IsEmpty());
+  job.pass(kPatience + kReportTime + kGraceTime - seconds(1));
+  EXPECT_THAT(job.orders(), IsEmpty());
+  EXPECT_EQ(job.time_to_look(), seconds(1));
+  job.pass(seconds(1));
+  EXPECT_THAT(job.orders(), ElementsAre("2: alone", "0: fail", "0: over", "1: over"));
+  EXPECT_EQ(job.time_to_look(), kNever - TimePoint());
+}
+
+// Its own supervisor sees to them.
+TEST(JobDecisions, ThatDecidesIsNotGivenUp) {
+  JobOfNodes job(2, 0);
+  job.all_come();
+  job.fails(2);
+  job.exits(3);
+  job.orders();
+  EXPECT_EQ(job.time_to_look(), kNever - TimePoint());
+  job.pass(2 * kPatience);
+  EXPECT_THAT(job.orders(), IsEmpty());
+  EXPECT_EQ(job.time_to_look(), kNever - TimePoint());
+}
+
+TEST(JobDecisions, WhereTheOthersAreToKeepGoingNobodyIsGivenUp) {
+  JobOfNodes job(2, 0, Restart::kFailed, true);
+  job.all_come();
+  job.fails(0);
+  job.exits(1);
+  job.orders();
+  job.pass(2 * kPatience);
+  EXPECT_THAT(job.orders(), IsEmpty());
+  EXPECT_EQ(job.time_to_look(), kNever - TimePoint());
 }
 
 TEST(JobDecisions, TheLastFailureOfALauncherIsThatOfTheOthers) {

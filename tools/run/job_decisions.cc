@@ -80,12 +80,8 @@ void JobDecisions::on_lost(int node, const std::string& why) {
   Node& lost = nodes_[at(node)];
   if (!std::exchange(lost.is_here, false) || is_over_) return;
   lost.is_ending = false;
-  std::vector<int> ranks;
-  for (int i = 0; i < setup_.shape.local_size; ++i) {
-    const int rank = setup_.shape.first_rank(node) + i;
-    if (policy_.runs(rank)) ranks.push_back(rank);
-    policy_.on_exit(rank);
-  }
+  const std::vector<int> ranks = running_ranks(node);
+  for (const int rank : ranks) policy_.on_exit(rank);
   const Failure failure{1, fmt::format("{} is lost: {}", launcher_of(node), why)};
   if (phase_ == Phase::kRunning && !ranks.empty()) return on_failure(node, ranks, failure);
   say(failure.what);
@@ -182,6 +178,7 @@ void JobDecisions::look(TimePoint now) {
   if (phase_ == Phase::kGathering) gather(now);
   if (phase_ == Phase::kGathering) return;
   start_due();
+  await_last_ranks(now);
   look_for_end(now);
 }
 
@@ -204,17 +201,51 @@ void JobDecisions::await_end(const std::vector<int>& ending, TimePoint now) {
     end_until_ = kNever;
     return;
   }
-  if (end_until_ == kNever) end_until_ = later(now, setup_.patience) + setup_.grace_time;
+  if (end_until_ == kNever) end_until_ = end_time(now, setup_.grace_time);
   if (now < end_until_) return;
   for (const int node : ending) {
-    if (node == setup_.self) continue;
-    const std::string why =
-        fmt::format("its ranks have not ended within {} (UNISONO_TIMEOUT)", format_patience());
-    push(node, {.kind = Order::Kind::kAlone,
-                .text = "the launcher of node 0 has given up this one: " + why});
-    on_lost(node, why);
+    if (node != setup_.self) give_up(node);
   }
   gather(now);
+}
+
+TimePoint JobDecisions::end_time(TimePoint now, Duration of_ranks) const {
+  return later(later(now, setup_.patience), std::chrono::ceil<std::chrono::milliseconds>(of_ranks));
+}
+
+void JobDecisions::give_up(int node) {
+  const std::string why =
+      fmt::format("its ranks have not ended within {} (UNISONO_TIMEOUT)", format_patience());
+  push(node, {.kind = Order::Kind::kAlone,
+              .text = "the launcher of node 0 has given up this one: " + why});
+  on_lost(node, why);
+}
+
+std::vector<int> JobDecisions::running_ranks(int node) const {
+  std::vector<int> ranks;
+  for (int i = 0; i < setup_.shape.local_size; ++i) {
+    const int rank = setup_.shape.first_rank(node) + i;
+    if (policy_.runs(rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+// Once the job has failed each launcher ends its ranks; one that is stopped itself does not.
+void JobDecisions::await_last_ranks(TimePoint now) {
+  if (!has_failed_ || setup_.keep_going) return;
+  std::vector<int> late;
+  for (int node = 0; node < setup_.shape.node_count; ++node) {
+    const bool is_awaited = node != setup_.self && nodes_[at(node)].is_here;
+    if (is_awaited && !running_ranks(node).empty()) late.push_back(node);
+  }
+  if (late.empty()) {
+    end_until_ = kNever;
+    return;
+  }
+  if (end_until_ == kNever) end_until_ = end_time(now, setup_.report_time + setup_.grace_time);
+  if (now < end_until_) return;
+  end_until_ = kNever;
+  for (const int node : late) give_up(node);
 }
 
 std::string JobDecisions::format_patience() const {

@@ -31,7 +31,8 @@ class JobDecisions {
     std::function<Result<MeetingPoint>(int restarts)> next_meeting{};
     /// For how long launchers that have not come are waited for, where all ranks are to start.
     std::chrono::milliseconds patience{};
-    Duration grace_time{};  ///< that ranks have after SIGTERM
+    Duration report_time{};  ///< that ranks have to end after a failure of the job
+    Duration grace_time{};   ///< and after SIGTERM
   };
   struct Addressed {
     int node = 0;
@@ -92,6 +93,11 @@ class JobDecisions {
   void gather(TimePoint now);
   void await_end(const std::vector<int>& ending, TimePoint now);
   void await(const std::vector<int>& absent, TimePoint now);
+  void await_last_ranks(TimePoint now);
+  /// By when a launcher that serves has ended its ranks, which have that time themselves.
+  TimePoint end_time(TimePoint now, Duration of_ranks) const;
+  void give_up(int node);
+  std::vector<int> running_ranks(int node) const;
   std::string format_patience() const;
   void start_all();
   void start_due();

@@ -235,6 +235,7 @@ Result<std::unique_ptr<run::JobControl>> make_control(Running& job) {
   UNISONO_ASSIGN(const run::NodeOptions options, node_options(job, setup.shape));
   if (arguments.node_rank > 0) return run::AskingControl::join(options, store);
   setup.patience = options.patience;
+  setup.report_time = arguments.report_time;
   setup.grace_time = arguments.grace_time;
   return run::DecidingControl::listen(std::move(setup), store, options);
 }
