@@ -436,10 +436,12 @@ void Supervisor::on_rank_end(RankProcess& process, int wait_status) {
   if (event.kind == Event::Kind::kExited) on_failure(std::move(event.failure));
 }
 
-// Of the launcher, or of a rank that it cannot start. Nobody starts again then.
+// Of the launcher, or of a rank that it cannot start. Nobody starts again then. Where the reason is
+// a signal to end, that is what the others are told: their ranks may go on.
 void Supervisor::on_own_failure(Failure failure) {
-  if (!failure_ || all_restart_)
+  if ((!failure_ || all_restart_) && signals_.pending_end() == 0) {
     control_.tell({.kind = Event::Kind::kLastFailure, .failure = failure});
+  }
   on_failure(std::move(failure));
 }
 
