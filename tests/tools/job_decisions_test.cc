@@ -341,5 +341,21 @@ TEST(JobDecisions, ARankThatWaitsForNobodyHasASecond) {
   EXPECT_THAT(job.orders(), ElementsAre("0: over", "1: over"));
 }
 
+// Its launcher has not heard yet that the job is over.
+TEST(JobDecisions, NothingThatFailsLaterStartsOrFailsAJobThatIsOver) {
+  for (const auto kind : {Event::Kind::kFailed, Event::Kind::kLastFailure, Event::Kind::kEnding}) {
+    JobOfNodes job(2);
+    job.all_come();
+    job.fails(3);
+    for (const int rank : {0, 1, 2}) job.exits(rank);
+    job.waits(3);
+    job.orders();
+    job.pass(seconds(1));
+    EXPECT_THAT(job.orders(), ElementsAre("0: over", "1: over"));
+    job.tell(1, kind, kind == Event::Kind::kFailed ? 3 : -1);
+    EXPECT_THAT(job.orders(), IsEmpty());
+  }
+}
+
 }  // namespace
 }  // namespace unisono::run

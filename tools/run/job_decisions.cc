@@ -43,6 +43,7 @@ void JobDecisions::take_over() {
 }
 
 void JobDecisions::on_event(int node, const Event& event) {
+  if (is_over_ && event.kind != Event::Kind::kExited) return;
   switch (event.kind) {
     case Event::Kind::kExited:
       return policy_.on_exit(event.rank);
