@@ -68,6 +68,8 @@ pid_t process_of(const Launcher& launcher, int rank) {
   return ranks[rank];
 }
 
+const std::string kHasOneAlready = "node 1 has a launcher already: give each machine a --node-rank";
+
 // Each rank has said so.
 void await_all_here(Launcher& first, Launcher& second) {
   ASSERT_TRUE(first.prints("[0] here") && first.prints("[1] here")) << first.err();
@@ -164,14 +166,23 @@ TEST(RunNodes, RefuseWhoDiffersOrIsThereAlready) {
     EXPECT_TRUE(first->complains(message + ": give all launchers the same")) << first->err();
   }
   const auto second = nodes.start(1, script("true"));
-  // Which of the two comes first is theirs.
-  const auto twin = nodes.start(1, script("true"));
-  const std::string message = "node 1 has a launcher already: give each machine a --node-rank";
-  ASSERT_TRUE(first->complains(message)) << first->err();
-  ASSERT_TRUE(eventually([&] { return !is_alive(second->pid()) || !is_alive(twin->pid()); }));
-  Launcher& refused = is_alive(second->pid()) ? *twin : *second;
-  EXPECT_EQ(refused.wait(), 1);
-  EXPECT_THAT(refused.err(), HasSubstr(message));
+  ASSERT_TRUE(second->complains("waiting up to 20 s for the launcher of node 2")) << second->err();
+  const auto twin = nodes.start(1, script("true"), {}, {"UNISONO_TIMEOUT=1s"});
+  EXPECT_EQ(twin->wait(), 1);
+  EXPECT_THAT(twin->err(), HasSubstr(kHasOneAlready));
+  EXPECT_TRUE(first->complains(kHasOneAlready)) << first->err();
+}
+
+// Whose machine has vanished counts as lost some time later.
+TEST(RunNodes, WhoComesBeforeTheOneBeforeCountsAsLostWaitsForThat) {
+  const Nodes nodes({"--max-restarts", "1", "--nnodes", "3"});
+  const auto first = nodes.start(0, script("true")), second = nodes.start(1, script("true"));
+  ASSERT_TRUE(second->complains("waiting up to 20 s for the launcher of node 2")) << second->err();
+  const auto next = nodes.start(1, script("true"));
+  ASSERT_TRUE(next->complains("waiting up to 16 s for the launcher of node 0")) << next->err();
+  EXPECT_THAT(next->err(), HasSubstr(kHasOneAlready));
+  second->signal(SIGKILL);
+  EXPECT_TRUE(next->complains("waiting up to 20 s for the launcher of node 2")) << next->err();
 }
 
 TEST(RunNodes, ALostLauncherIsOneFailureAndItsRanksRejoin) {

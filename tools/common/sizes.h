@@ -2,6 +2,7 @@
 // Pure functions, safe from any thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -36,5 +37,8 @@ std::string format_bytes_rounded(double bytes);
 
 /// Rounded for reading: "850 us", "1.25 s", "3 min 20 s", "2 h 05 min".
 std::string format_duration(double seconds);
+inline std::string format_duration(std::chrono::duration<double> time) {
+  return format_duration(time.count());
+}
 
 }  // namespace unisono::tools

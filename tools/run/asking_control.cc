@@ -19,6 +19,10 @@ namespace {
 using rendezvous::ControlStream;
 
 constexpr Duration kAskAgain = std::chrono::milliseconds(50);
+// The launcher in whose place this one is may have vanished with its machine. After so long that is
+// known, and who is still refused is one too many.
+constexpr std::chrono::seconds kLossTime = rendezvous::kUnansweredTime + std::chrono::seconds(1);
+constexpr Duration kAskWhetherLost = std::chrono::milliseconds(500);
 // How often in a row a launcher believes that its proof of the key was refused by accident.
 constexpr int kRefusedProofsMax = 3;
 
@@ -27,6 +31,7 @@ struct Attempt {
   Status why_not{};
   bool is_final = false;
   bool is_proof_refused = false;
+  bool is_taken = false;  // its place, by a launcher that may be lost
 };
 
 Attempt not_yet(Status why) { return {std::nullopt, std::move(why)}; }
@@ -41,11 +46,14 @@ Attempt introduce(ControlStream stream, const NodeOptions& options, TimePoint de
     if (!message) return not_yet(message.error());
     if (*message && type_of(**message) == NodeMessage::kWelcome) return {std::move(stream)};
     if (*message) {
+      const bool is_taken = type_of(**message) == NodeMessage::kTaken;
       auto why = decode_refusal((*message)->body);
-      if (!why || type_of(**message) != NodeMessage::kRefusal) {
+      if (!why || (type_of(**message) != NodeMessage::kRefusal && !is_taken)) {
         return not_yet({ErrorCode::kProtocol, "something else than a launcher answers"});
       }
-      return {std::nullopt, {ErrorCode::kRendezvous, "it refuses this one: " + *why}, true};
+      return {.why_not = {ErrorCode::kRendezvous, "it refuses this one: " + *why},
+              .is_final = !is_taken,
+              .is_taken = is_taken};
     }
     if (!is_open) return not_yet({ErrorCode::kRendezvous, "it closed the connection"});
     if (!rendezvous::wait_ready(stream.fd(), false, deadline)) {
@@ -87,7 +95,8 @@ Result<std::unique_ptr<JobControl>> AskingControl::join(const NodeOptions& optio
   const std::string patience =
       tools::format_duration(std::chrono::duration<double>(options.patience).count());
   const TimePoint deadline = later(Clock::now(), options.patience);
-  bool is_told = false;
+  TimePoint taken_until = kNever;
+  bool is_told = false, is_told_taken = false;
   for (int refused_proofs = 0;;) {
     Attempt attempt = try_once(options, deadline);
     if (attempt.stream) {
@@ -96,7 +105,9 @@ Result<std::unique_ptr<JobControl>> AskingControl::join(const NodeOptions& optio
     }
     refused_proofs = attempt.is_proof_refused ? refused_proofs + 1 : 0;
     const std::string why = fmt::format("{}: {}", place, attempt.why_not.message());
-    if (attempt.is_final || refused_proofs >= kRefusedProofsMax) {
+    if (attempt.is_taken && taken_until == kNever) taken_until = Clock::now() + kLossTime;
+    const bool stays_taken = attempt.is_taken && Clock::now() >= taken_until;
+    if (attempt.is_final || stays_taken || refused_proofs >= kRefusedProofsMax) {
       return Status(attempt.why_not.code(), why);
     }
     if (Clock::now() >= deadline) {
@@ -104,10 +115,13 @@ Result<std::unique_ptr<JobControl>> AskingControl::join(const NodeOptions& optio
                     fmt::format("node {} did not reach {} within {} (UNISONO_TIMEOUT)",
                                 options.node, why, patience));
     }
-    if (!std::exchange(is_told, true)) {
-      std::fprintf(stderr, "unisono run: waiting up to %s for %s\n", patience.c_str(), why.c_str());
+    if (!std::exchange(attempt.is_taken ? is_told_taken : is_told, true)) {
+      std::fprintf(stderr, "unisono run: waiting up to %s for %s\n",
+                   (attempt.is_taken ? tools::format_duration(kLossTime) : patience).c_str(),
+                   why.c_str());
     }
-    std::this_thread::sleep_for(std::min<Duration>(kAskAgain, deadline - Clock::now()));
+    const Duration pause = attempt.is_taken ? kAskWhetherLost : kAskAgain;
+    std::this_thread::sleep_for(std::min<Duration>(pause, deadline - Clock::now()));
   }
 }
 

@@ -133,14 +133,25 @@ void DecidingControl::on_arrival(Arrival arrival) {
   // It comes again to the next job's.
   if (!decisions_.takes_launchers()) return arrival.stream.close();
   if (const Status admitted = admit(arrival); !admitted) {
-    decisions_.say(fmt::format("refused a launcher of node {} (at {}): {}", node,
-                               rendezvous::peer_text(arrival.stream.fd()), admitted.message()));
-    arrival.stream.queue(encode_refusal(admitted.message()));
-    return arrival.stream.close();
+    return refuse(std::move(arrival), admitted);
   }
+  refused_.reset();
   peers_.emplace(node, std::move(arrival.stream));
   decisions_.on_come(node);
   send(node, encode(NodeMessage::kWelcome));
+}
+
+// One whose node has a launcher comes again and again.
+void DecidingControl::refuse(Arrival arrival, const Status& why) {
+  const std::pair said(arrival.peer, why.message());
+  if (std::exchange(refused_, said) != said) {
+    decisions_.say(fmt::format("refused a launcher of node {} (at {}): {}", arrival.peer,
+                               rendezvous::peer_text(arrival.stream.fd()), why.message()));
+  }
+  const bool is_taken = why.code() == ErrorCode::kRendezvous;
+  arrival.stream.queue(
+      encode_refusal(why.message(), is_taken ? NodeMessage::kTaken : NodeMessage::kRefusal));
+  arrival.stream.close();
 }
 
 Status DecidingControl::admit(const Arrival& arrival) const {

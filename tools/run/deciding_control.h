@@ -44,6 +44,7 @@ class DecidingControl final : public JobControl {
   void serve_door(std::span<const pollfd> happened);
   void on_arrival(Arrival arrival);
   Status admit(const Arrival& arrival) const;
+  void refuse(Arrival arrival, const Status& why);
   void serve_peers(std::span<const pollfd> happened);
   Status take(int node, const rendezvous::Message& message);
   void send(int node, std::string bytes);
@@ -52,8 +53,9 @@ class DecidingControl final : public JobControl {
   const JobShape shape_;
   JobDecisions decisions_;
   StoreServer* const store_;
-  std::optional<Door> door_;             // while launchers may come
-  std::map<int, LauncherStream> peers_;  // by node
+  std::optional<Door> door_;                            // while launchers may come
+  std::map<int, LauncherStream> peers_;                 // by node
+  std::optional<std::pair<int, std::string>> refused_;  // the last one: its node, and why
 };
 
 }  // namespace unisono::run

@@ -44,7 +44,7 @@ class JobDecisions {
   void on_event(int node, const Event& event);
   /// False once no rank is started any more: who comes then comes for another job.
   bool takes_launchers() const { return !is_over_ && !has_failed_ && !policy_.is_ending(); }
-  /// Ok, or why the launcher of `node` cannot take part.
+  /// Ok, or kRendezvous: `node` has a launcher, which may be lost and not known to be.
   Status may_come(int node) const;
   void on_come(int node);
   /// Its launcher, and with it the ranks that it had.

@@ -64,8 +64,8 @@ Result<JobShape> decode_greeting(std::string_view body) {
   return shape;
 }
 
-std::string encode_refusal(std::string_view why) {
-  Writer writer = writer_of(NodeMessage::kRefusal);
+std::string encode_refusal(std::string_view why, NodeMessage type) {
+  Writer writer = writer_of(type);
   writer.text(why, kTextBytesMax);
   return writer.finish();
 }

@@ -25,6 +25,7 @@ enum class NodeMessage : std::uint8_t {
   kRefusal,       ///< node 0: it is not, and why
   kOrder,
   kAnswer,  ///< of the store
+  kTaken,   ///< a refusal, as its node has a launcher; which may be lost, and that not noticed yet
 };
 NodeMessage type_of(const rendezvous::Message& message);
 
@@ -37,7 +38,7 @@ struct StoreMessage {
 /// Whole messages, length included; texts are cut to their bounds.
 std::string encode(NodeMessage type);
 std::string encode_greeting(const JobShape& shape);
-std::string encode_refusal(std::string_view why);
+std::string encode_refusal(std::string_view why, NodeMessage type = NodeMessage::kRefusal);
 std::string encode(const Event& event);
 std::string encode(const Order& order);
 std::string encode(NodeMessage type, const StoreMessage& message);
