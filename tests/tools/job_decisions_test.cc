@@ -76,10 +76,11 @@ class JobOfNodes {
       std::string text = std::to_string(node) + ": " + name_of(order.kind);
       if (order.rank >= 0) text += " " + std::to_string(order.rank);
       given.push_back(text);
-      last_ = order;
+      if (order.kind != Order::Kind::kOver) last_ = order;
     }
     return given;
   }
+  // But for the order that says nothing.
   const Order& last() const { return last_; }
 
  private:
@@ -211,15 +212,30 @@ TEST(JobDecisions, ALauncherThatIsLostMeanwhileHasItsOwnTimeToComeAgain) {
   JobOfNodes job(3);
   job.come(1);
   job.orders();
-  job.pass(kPatience - seconds(1));
+  job.pass(kPatience - seconds(2));
   job.lose(1);
   EXPECT_THAT(job.orders(), ElementsAre("0: say", "0: say"));
   EXPECT_THAT(job.last().text, HasSubstr("up to 50 s for the launchers of nodes 1, 2"));
   job.pass(seconds(1));
-  EXPECT_THAT(job.orders(), IsEmpty());
+  job.come(2);
+  EXPECT_THAT(job.orders(), ElementsAre("2: say"));
+  EXPECT_EQ(job.time_to_look(), kPatience - seconds(1));
   job.tell(0, Event::Kind::kLastFailure);
   job.orders();
   EXPECT_EQ(job.time_to_look(), kNever - TimePoint()) << "nobody is awaited any more";
+}
+
+TEST(JobDecisions, ALauncherThatComesAndGoesKeepsNobodyWaitingForAnother) {
+  JobOfNodes job(3);
+  for (int i = 0; i < 2; ++i) {
+    job.come(1);
+    job.orders();
+    job.pass(kPatience / 2);
+    job.lose(1);
+    job.orders();
+  }
+  EXPECT_THAT(job.last().failure.what, HasSubstr("the launcher of node 2 did not come"));
+  EXPECT_EQ(job.time_to_look(), kNever - TimePoint());
 }
 
 TEST(JobDecisions, FailsOnceForAllAndTellsTheRestWhereItWas) {

@@ -14,6 +14,11 @@ using Decision = RestartPolicy::Decision;
 // How long ranks that wait in init() may do so when nobody is left to let them in.
 constexpr auto kLastWaitTime = std::chrono::seconds(1);
 
+std::string launchers_of(const std::vector<int>& nodes) {
+  const char* const plural = nodes.size() > 1 ? "s" : "";
+  return fmt::format("the launcher{0} of node{0} {1}", plural, fmt::join(nodes, ", "));
+}
+
 std::string launcher_of(int node) { return fmt::format("the launcher of node {}", node); }
 
 }  // namespace
@@ -27,7 +32,8 @@ JobDecisions::JobDecisions(Setup setup, RejoiningFacts facts)
 
 void JobDecisions::leave_gathering() {
   phase_ = Phase::kRunning;
-  await_until_ = end_until_ = kNever;
+  end_until_ = kNever;
+  for (Node& node : nodes_) node.await_until = kNever;
 }
 
 void JobDecisions::note_start_of_all(int restarts) {
@@ -74,6 +80,7 @@ Status JobDecisions::may_come(int node) const {
 void JobDecisions::on_come(int node) {
   nodes_[at(node)].is_here = true;
   nodes_[at(node)].knows_absent = false;
+  nodes_[at(node)].await_until = kNever;
   if (phase_ == Phase::kRunning) say(launcher_of(node) + " has come again");
 }
 
@@ -86,8 +93,7 @@ void JobDecisions::on_lost(int node, const std::string& why) {
   const Failure failure{1, fmt::format("{} is lost: {}", launcher_of(node), why)};
   if (phase_ == Phase::kRunning && !ranks.empty()) return on_failure(node, ranks, failure);
   say(failure.what);
-  // Whoever waits hears of this one too, which has its own time to come again.
-  await_until_ = kNever;
+  // Whoever waits hears of this one too.
   for (Node& each : nodes_) each.knows_absent = false;
 }
 
@@ -253,21 +259,32 @@ std::string JobDecisions::format_patience() const {
   return tools::format_duration(std::chrono::duration<double>(setup_.patience).count());
 }
 
+// Each has its own time from when it was missed: that it is missed again and again gives no other
+// one more.
 void JobDecisions::await(const std::vector<int>& absent, TimePoint now) {
-  const std::string who = fmt::format("the launcher{} of node{} {}", absent.size() > 1 ? "s" : "",
-                                      absent.size() > 1 ? "s" : "", fmt::join(absent, ", "));
   const std::string patience = format_patience();
-  if (await_until_ == kNever) await_until_ = later(now, setup_.patience);
+  std::vector<int> due;
+  for (const int node : absent) {
+    TimePoint& until = nodes_[at(node)].await_until;
+    if (until == kNever) until = later(now, setup_.patience);
+    if (now >= until) due.push_back(node);
+  }
   for (int node = 0; node < setup_.shape.node_count; ++node) {
     if (!nodes_[at(node)].is_here || std::exchange(nodes_[at(node)].knows_absent, true)) continue;
-    push(node, {.text = fmt::format("waiting up to {} for {}", patience, who)});
+    push(node, {.text = fmt::format("waiting up to {} for {}", patience, launchers_of(absent))});
   }
-  if (now < await_until_) return;
+  if (due.empty()) return;
   leave_gathering();
   fail(setup_.self, -1,
        {1, fmt::format("{} did not come within {} (UNISONO_TIMEOUT): run the same command there, "
                        "with its --node-rank",
-                       who, patience)});
+                       launchers_of(due), patience)});
+}
+
+TimePoint JobDecisions::next_absent() const {
+  TimePoint next = kNever;
+  for (const Node& node : nodes_) next = std::min(next, node.await_until);
+  return next;
 }
 
 void JobDecisions::start_all() {

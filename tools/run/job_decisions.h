@@ -63,7 +63,7 @@ class JobDecisions {
   /// Starts who is due, and finds that the job is over.
   void look(TimePoint now);
   std::optional<Addressed> next_order();
-  TimePoint next_due() const { return std::min({await_until_, end_until_, over_at_}); }
+  TimePoint next_due() const { return std::min({next_absent(), end_until_, over_at_}); }
   /// Where a launcher goes, or this one decides no more.
   bool ranks_go_on() const {
     return setup_.shape.restart == Restart::kFailed && policy_.have_met();
@@ -79,6 +79,7 @@ class JobDecisions {
     bool has_left = false;   ///< it will not come again, and its ranks are nobody's here
     bool is_ending = false;  ///< its ranks, since all are to start
     bool knows_absent = false;
+    TimePoint await_until = kNever;  ///< where it has not come
   };
 
   static std::size_t at(int node) { return static_cast<std::size_t>(node); }
@@ -98,6 +99,7 @@ class JobDecisions {
   TimePoint end_time(TimePoint now, Duration of_ranks) const;
   void give_up(int node);
   std::vector<int> running_ranks(int node) const;
+  TimePoint next_absent() const;
   std::string format_patience() const;
   void start_all();
   void start_due();
@@ -113,9 +115,8 @@ class JobDecisions {
   MeetingPoint meeting_;
   bool has_failed_ = false;  // for good
   bool is_over_ = false;
-  TimePoint await_until_ = kNever;  // launchers that have not come
-  TimePoint end_until_ = kNever;    // those whose ranks are to end
-  TimePoint over_at_ = kNever;      // unless a rank that waits is let in
+  TimePoint end_until_ = kNever;  // launchers whose ranks are to end
+  TimePoint over_at_ = kNever;    // unless a rank that waits is let in
   std::deque<Addressed> orders_;
 };
 
