@@ -44,6 +44,8 @@ Status ControlStream::flush() {
     if (count < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+      // Memory that this host lacks now says nothing of the connection.
+      if (errno == ENOBUFS || errno == ENOMEM) return {};
       // What this host says of its own, as that it has timed out, the next call would not tell.
       is_unanswered_ = is_unanswered_ || (errno != EPIPE && errno != ECONNRESET);
       return {ErrorCode::kSystem, fmt::format("send: {}", errno_text(errno))};
