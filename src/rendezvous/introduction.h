@@ -14,6 +14,9 @@
 
 namespace unisono::rendezvous {
 
+/// How often in a row one believes that its proof of the key was refused by accident.
+inline constexpr int kRefusedProofsMax = 3;
+
 /// Why one attempt failed, and whether another one may succeed.
 struct Failure {
   Status why;

@@ -29,8 +29,6 @@ using std::chrono::seconds;
 constexpr Duration kBackoffMin = milliseconds(2);
 constexpr Duration kBackoffMax = milliseconds(50);
 constexpr std::size_t kPublishedHostsMax = 8;
-// How often in a row a rank believes that its proof of the key was refused by accident.
-constexpr int kRefusedProofsMax = 3;
 
 std::string store_key(const RendezvousPoint& point) {
   return point.name.empty() ? "unisono/rendezvous" : "unisono/rendezvous/" + point.name;

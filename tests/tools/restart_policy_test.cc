@@ -37,11 +37,11 @@ class Job {
   }
   Decision fails(int rank, bool may_restart = true) {
     policy.on_exit(rank);
-    return policy.on_failure(rank, may_restart);
+    return policy.on_failure({&rank, 1}, may_restart);
   }
   // As the launcher does with ranks that are due.
   Ranks start_due() {
-    const Ranks due = policy.due_ranks();
+    const Ranks due = policy.due_ranks([](int) { return true; });
     for (const int rank : due) policy.on_start(rank, true);
     return due;
   }
@@ -61,7 +61,6 @@ class Job {
 TEST(RestartPolicy, AFailedRankStartsBesideTheOthers) {
   Job job(3, 2);
   EXPECT_EQ(job.fails(1), Decision::kRankRestarts);
-  EXPECT_FALSE(job.policy.all_are_due());
   EXPECT_EQ(job.start_due(), Ranks{1});
   EXPECT_EQ(job.start_due(), Ranks{});
   EXPECT_EQ(job.policy.restarts(), 1);
@@ -109,8 +108,7 @@ TEST(RestartPolicy, AllStartAnewWhereNobodyIsLeftToRejoin) {
   EXPECT_EQ(job.fails(2), Decision::kAllRestart);  // rank 0 has not rejoined
   EXPECT_EQ(job.policy.restarts(), 1);
   EXPECT_EQ(job.start_due(), Ranks{});
-  EXPECT_TRUE(job.policy.all_are_due());
-  EXPECT_FALSE(job.policy.all_are_due());
+  job.policy.forget_all();
   job.start_all();
   EXPECT_EQ(job.fails(1), Decision::kFailed);
 }
@@ -120,7 +118,7 @@ TEST(RestartPolicy, AllStartAnewUntilTheyHaveMet) {
   job.have_not_met();
   EXPECT_EQ(job.fails(1), Decision::kAllRestart);
   EXPECT_FALSE(job.policy.have_met());
-  EXPECT_TRUE(job.policy.all_are_due());
+  job.policy.forget_all();
   job.start_all();
   job.meet();
   EXPECT_EQ(job.fails(1), Decision::kRankRestarts);
@@ -155,11 +153,10 @@ TEST(RestartPolicy, OfAllStartsEveryoneAsOftenAsItMay) {
     EXPECT_EQ(job.policy.restarts(), restarts);
     EXPECT_EQ(job.start_due(), Ranks{});
     for (const int rank : {0, 2}) job.policy.on_exit(rank);
-    EXPECT_TRUE(job.policy.all_are_due());
+    job.policy.forget_all();
     job.start_all();
   }
   EXPECT_EQ(job.fails(1), Decision::kFailed);
-  EXPECT_FALSE(job.policy.all_are_due());
 }
 
 TEST(RestartPolicy, OneThatDiesWaitingIsMissedByNobody) {
@@ -182,7 +179,6 @@ TEST(RestartPolicy, StartsNobodyAfterAFinalFailureOrTheSignalToEnd) {
   Job all(3, 5, Restart::kAll);
   EXPECT_EQ(all.fails(1), Decision::kAllRestart);
   all.policy.on_end();
-  EXPECT_FALSE(all.policy.all_are_due());
   EXPECT_EQ(all.fails(2), Decision::kFailed);
   EXPECT_EQ(all.policy.restarts(), 1);
 }

@@ -101,7 +101,7 @@ TEST(StoreServer, HoldsNoMoreThanItsBound) {
   LauncherStore store(served.name());
   const std::string value(rendezvous::kStoreValueBytesMax, 'v');
   const auto fill = [&] {
-    for (std::size_t i = 0; i <= StoreServer::kBytesMax / value.size(); ++i) {
+    for (std::size_t i = 0; i <= StoreValues::kBytesMax / value.size(); ++i) {
       store.set("key" + std::to_string(i), value);
     }
   };

@@ -23,8 +23,6 @@ constexpr Duration kAskAgain = std::chrono::milliseconds(50);
 // known, and who is still refused is one too many.
 constexpr std::chrono::seconds kLossTime = rendezvous::kUnansweredTime + std::chrono::seconds(1);
 constexpr Duration kAskWhetherLost = std::chrono::milliseconds(500);
-// How often in a row a launcher believes that its proof of the key was refused by accident.
-constexpr int kRefusedProofsMax = 3;
 
 struct Attempt {
   std::optional<ControlStream> stream;  // of one that was taken in
@@ -92,8 +90,7 @@ Result<std::unique_ptr<JobControl>> AskingControl::join(const NodeOptions& optio
                                                         StoreServer* store) {
   const std::string place = fmt::format("the launcher of node 0 at {}",
                                         rendezvous::tcp_text(options.address, options.port));
-  const std::string patience =
-      tools::format_duration(std::chrono::duration<double>(options.patience).count());
+  const std::string patience = tools::format_duration(options.patience);
   const TimePoint deadline = later(Clock::now(), options.patience);
   TimePoint taken_until = kNever;
   bool is_told = false, is_told_taken = false;
@@ -107,7 +104,7 @@ Result<std::unique_ptr<JobControl>> AskingControl::join(const NodeOptions& optio
     const std::string why = fmt::format("{}: {}", place, attempt.why_not.message());
     if (attempt.is_taken && taken_until == kNever) taken_until = Clock::now() + kLossTime;
     const bool stays_taken = attempt.is_taken && Clock::now() >= taken_until;
-    if (attempt.is_final || stays_taken || refused_proofs >= kRefusedProofsMax) {
+    if (attempt.is_final || stays_taken || refused_proofs >= rendezvous::kRefusedProofsMax) {
       return Status(attempt.why_not.code(), why);
     }
     if (Clock::now() >= deadline) {
@@ -133,7 +130,8 @@ AskingControl::AskingControl(const NodeOptions& options, StoreServer* store, Con
       own_({.shape = options.shape, .self = options.node}, facts_in(store)) {
   if (store_ == nullptr) return;
   store_->pass_on_by([this](std::uint64_t question, const std::string& bytes) {
-    send(encode(bytes.empty() ? NodeMessage::kForget : NodeMessage::kAsk, {question, bytes}));
+    const auto type = bytes.empty() ? NodeMessage::kForget : NodeMessage::kAsk;
+    stream_->send(encode(type, {question, bytes}));
   });
 }
 
@@ -146,7 +144,7 @@ void AskingControl::tell(const Event& event) {
   if (!stream_) return own_.on_event(node_, event);
   if (event.rank >= 0) own_.note_exit(event.rank);
   if (event.kind == Event::Kind::kFailed) undecided_[event.rank] = event.failure;
-  send(encode(event));
+  stream_->send(encode(event));
   if (event.kind == Event::Kind::kEnding) go_alone("");
 }
 
@@ -209,10 +207,10 @@ void AskingControl::on_order(Order order) {
 }
 
 void AskingControl::go_alone(const std::string& why) {
+  if (store_ != nullptr) store_->pass_on_by(nullptr);
   stream_->close();
   stream_.reset();
   own_.take_over();
-  if (store_ != nullptr) store_->pass_on_by(nullptr);
   if (is_over_) return;
   if (!why.empty()) say_what_follows(why);
   for (const auto& [rank, failure] : std::exchange(undecided_, {})) {
@@ -227,10 +225,6 @@ void AskingControl::say_what_follows(const std::string& why) {
   const bool is_early = shape_.restart == Restart::kFailed && !all_end_;
   const char* const when = is_early ? " before all ranks had met" : "";
   orders_.push_back({.kind = Order::Kind::kFail, .failure = {1, why + when}});
-}
-
-void AskingControl::send(std::string bytes) {
-  if (stream_) stream_->send(std::move(bytes));
 }
 
 }  // namespace unisono::run

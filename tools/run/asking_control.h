@@ -39,7 +39,6 @@ class AskingControl final : public JobControl {
   /// `why`: empty where this launcher was told to end.
   void go_alone(const std::string& why);
   void say_what_follows(const std::string& why);
-  void send(std::string bytes);
 
   const JobShape shape_;
   const int node_;

@@ -256,7 +256,7 @@ void JobDecisions::await_last_ranks(TimePoint now) {
 }
 
 std::string JobDecisions::format_patience() const {
-  return tools::format_duration(std::chrono::duration<double>(setup_.patience).count());
+  return tools::format_duration(setup_.patience);
 }
 
 // Each has its own time from when it was missed: that it is missed again and again gives no other
@@ -289,7 +289,7 @@ TimePoint JobDecisions::next_absent() const {
 
 void JobDecisions::start_all() {
   leave_gathering();
-  static_cast<void>(policy_.all_are_due());
+  policy_.forget_all();
   auto meeting = setup_.next_meeting(policy_.restarts());
   if (!meeting) return fail(setup_.self, -1, {1, meeting.error().message()});
   meeting_ = *std::move(meeting);

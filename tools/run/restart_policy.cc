@@ -68,7 +68,6 @@ RestartPolicy::Decision RestartPolicy::on_failure(std::span<const int> ranks, bo
     return Decision::kRankRestarts;
   }
   due_.clear();
-  all_are_due_ = true;
   return Decision::kAllRestart;
 }
 
@@ -82,13 +81,6 @@ std::vector<int> RestartPolicy::due_ranks(const std::function<bool(int rank)>& c
 void RestartPolicy::on_end() {
   is_ending_ = true;
   due_.clear();
-  all_are_due_ = false;
-}
-
-bool RestartPolicy::all_are_due() {
-  if (!std::exchange(all_are_due_, false)) return false;
-  forget_all();
-  return true;
 }
 
 void RestartPolicy::forget_all() {

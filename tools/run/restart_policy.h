@@ -27,7 +27,7 @@ class RestartPolicy {
     kFailed,        ///< nobody is started again: it is the job's failure
     kGoesOn,        ///< nobody is, and the others miss nothing: it had not rejoined them
     kRankRestarts,  ///< due_ranks() has it
-    kAllRestart,    ///< once all have ended: all_are_due()
+    kAllRestart,    ///< once all have ended
   };
 
   RestartPolicy(Restart who, int restarts_max, RejoiningFacts facts)
@@ -37,12 +37,8 @@ class RestartPolicy {
   /// `restarts`: as somebody else counts them.
   void on_start(int rank, bool rejoins, int restarts);
   void on_exit(int rank) { ranks_[rank].runs = false; }
-  /// After on_exit(), with anything but success, while the job runs. `may_restart`: no failure has
-  /// been final.
-  Decision on_failure(int rank, bool may_restart) {
-    return on_failure(std::span(&rank, 1), may_restart);
-  }
-  /// The same of ranks that failed at once, as those of a machine: it is one failure.
+  /// After on_exit(), with anything but success, while the job runs. Ranks that failed at once, as
+  /// those of a machine, are one failure. `may_restart`: none has been final.
   Decision on_failure(std::span<const int> ranks, bool may_restart);
   /// The job was told to end: nobody is started any more.
   void on_end();
@@ -51,14 +47,8 @@ class RestartPolicy {
   bool is_ending() const { return is_ending_; }
   /// Those that were started together: before, nobody can let in who fails.
   bool have_met() const;
-  /// Ranks to start beside those that run; asked once.
-  std::vector<int> due_ranks() {
-    return due_ranks([](int) { return true; });
-  }
-  /// Of those for which it is true; the others stay due.
+  /// Ranks to start beside those that run, of those for which it is true; the others stay due.
   std::vector<int> due_ranks(const std::function<bool(int rank)>& can_start);
-  /// Everyone is to start anew, and those before are forgotten; asked once.
-  bool all_are_due();
   /// Whoever is started then has not met anybody.
   void forget_all();
   /// Nobody runs but ranks that wait to rejoin: others have ended before.
@@ -86,7 +76,6 @@ class RestartPolicy {
   std::map<int, RankState> ranks_;
   int restarts_ = 0;
   std::vector<int> due_;
-  bool all_are_due_ = false;
   bool is_ending_ = false;
   bool had_met_ = false;  // it was seen so, though who has told of it may be started again since
 };

@@ -26,7 +26,6 @@ class StoreServer {
  public:
   /// Connections at a time; further ones wait to be accepted.
   static constexpr std::size_t kClientsMax = 4096;
-  static constexpr std::size_t kBytesMax = StoreValues::kBytesMax;
   /// Of a question of another node.
   using Answer = std::function<void(const Asker& asker, const std::string& bytes)>;
   /// A question of a client, as bytes; empty: the client has hung up.

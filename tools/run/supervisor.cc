@@ -449,10 +449,10 @@ void Supervisor::on_failure(Failure failure) {
   const bool first = !failure_;
   const bool ends_now = first && !job_.keep_going && phase_ <= Phase::kReporting;
   if (ends_now) enter(Phase::kReporting, Clock::now() + job_.report_time);
-  const double seconds = std::chrono::duration<double>(job_.report_time).count();
-  say(ends_now && leader_left() ? fmt::format("{}; the other ranks have {} to report and end",
-                                              failure.what, tools::format_duration(seconds))
-                                : failure.what);
+  say(ends_now && leader_left()
+          ? fmt::format("{}; the other ranks have {} to report and end", failure.what,
+                        tools::format_duration(job_.report_time))
+          : failure.what);
   ++failures_told_;
   all_restart_ = false;
   if (first) failure_ = std::move(failure);
