@@ -43,7 +43,7 @@ void fuzz_node_message(std::span<const std::byte> input) {
     require(!decoded || encode(*decoded).substr(kHeadBytes) == body, "a message that is another");
   };
   check(run::decode_greeting(body), run::encode_greeting);
-  check(run::decode_refusal(body), run::encode_refusal);
+  check(run::decode_refusal(body), [](const std::string& why) { return run::encode_refusal(why); });
   const auto encode = [](const auto& value) { return run::encode(value); };
   const auto event = run::decode_event(body, kShape, kNode);
   check(event, encode);
