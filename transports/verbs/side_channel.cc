@@ -49,7 +49,6 @@ bool SideChannel::poll(FrameSink& sink) {
   bool moved = !outgoing_.empty() && post_waiting();
   sink_ = &sink;
   moved |= transport_->poll(*this);
-  if (std::exchange(has_no_memory_, false)) throw std::bad_alloc();
   return moved;
 }
 
@@ -73,7 +72,7 @@ void SideChannel::handle(Rank peer, const Work& work) {
     try {
       events_.no_memory(peer);
     } catch (const std::bad_alloc&) {
-      has_no_memory_ = true;
+      sink_->closed(peer, Status(ErrorCode::kOutOfResources, ""));  // which takes no memory
     }
   }
 }

@@ -40,7 +40,6 @@ class SideChannel final : private FrameSink {
   const Transport& transport() const { return *transport_; }
   /// Goes out in order, with poll() where it cannot at once.
   void send(Rank peer, std::string message);
-  /// Throws std::bad_alloc, once, where there was no memory to say of whom something was lost.
   bool poll(FrameSink& sink);
   /// Messages of links that have not gone whole. Frames of the engine's are not counted: only links
   /// without queue pairs have any, and ask for poll() themselves.
@@ -74,7 +73,6 @@ class SideChannel final : private FrameSink {
   FrameSink* sink_ = nullptr;  ///< the engine's, while polling
   std::deque<std::unique_ptr<Outgoing>> outgoing_;
   std::map<Rank, std::vector<std::byte>> arriving_;
-  bool has_no_memory_ = false;
 };
 
 }  // namespace unisono::verbs
