@@ -27,7 +27,9 @@ unisono_code keep(ErrorCode code, Rank rank, std::string_view message,
   try {
     last.message = message;
     last.context = {};
-    if (error != nullptr) last.context = {error->host(), error->link(), error->operation()};
+    if (error != nullptr) {
+      last.context = {error->host(), error->link(), error->operation(), error->failed_in()};
+    }
   } catch (const std::bad_alloc&) {
     last.message.clear();
   }
@@ -70,3 +72,8 @@ std::int32_t unisono_last_error_rank(void) { return last_error().rank; }
 const char* unisono_last_error_host(void) { return last_error().context.host.c_str(); }
 const char* unisono_last_error_link(void) { return last_error().context.link.c_str(); }
 const char* unisono_last_error_operation(void) { return last_error().context.operation.c_str(); }
+std::int64_t unisono_last_error_number(std::int32_t* had_begun) {
+  const unisono::FailedIn& place = last_error().context.failed_in;
+  if (had_begun != nullptr) *had_begun = place.had_begun ? 1 : 0;
+  return place.number;
+}

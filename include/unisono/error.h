@@ -58,6 +58,13 @@ class [[nodiscard]] UNISONO_API Status {
   std::string message_;
 };
 
+/// Where a rank was in its communicator's collectives, which are counted from 0, when that failed
+/// for it. Ranks that were in one call say the same.
+struct FailedIn {
+  std::int64_t number = -1;  ///< the oldest that was not over, or the next one; -1: unknown
+  bool had_begun = false;    ///< it was in that one, and not between two
+};
+
 /// Thrown by calls of the public C++ API and by Request::wait().
 class UNISONO_API Error : public std::exception {
  public:
@@ -65,6 +72,7 @@ class UNISONO_API Error : public std::exception {
     std::string host{};       ///< where the failed rank runs, if known
     std::string link{};       ///< the transport to that rank, "tcp"; empty where it is this one
     std::string operation{};  ///< the call that reports, "all_reduce"
+    FailedIn failed_in{};     ///< of a failure of the communicator
   };
 
   explicit Error(Status status) : Error(std::move(status), Context{}) {}
@@ -77,6 +85,7 @@ class UNISONO_API Error : public std::exception {
   const std::string& host() const { return context_.host; }
   const std::string& link() const { return context_.link; }
   const std::string& operation() const { return context_.operation; }
+  FailedIn failed_in() const { return context_.failed_in; }
 
  private:
   Status status_;

@@ -51,6 +51,10 @@ UNISONO_C_API const char* unisono_last_error_host(void);
 UNISONO_C_API const char* unisono_last_error_link(void);
 /* The call that failed, "all_reduce". */
 UNISONO_C_API const char* unisono_last_error_operation(void);
+/* The communicator's collective, counted from 0, in which this rank was when the communicator
+ * failed (*had_begun, where that is not null, becomes 1), or the next one where it was between two
+ * (0). -1: unknown, or the failure of the call alone. */
+UNISONO_C_API int64_t unisono_last_error_number(int32_t* had_begun);
 
 /* ---- Communicators -------------------------------------------------------------------------- */
 

@@ -58,7 +58,10 @@ Tried SharedMemoryBackend::try_run(const Call& call, const CallShape& shape, Ord
 Tried SharedMemoryBackend::watch_recorded(Status* failure) {
   context_.recorder.begin_quick(short_call_.record, short_call_.sequence);
   const Tried tried = watch(*short_call_.running, failure);
-  if (tried == Tried::kOver) context_.recorder.end_quick();
+  if (tried == Tried::kOver) {
+    short_call_.running = nullptr;
+    context_.recorder.end_quick();
+  }
   if (tried == Tried::kFailed) context_.recorder.end_quick(*failure);
   return tried;
 }

@@ -64,6 +64,11 @@ class SharedMemoryBackend final : public Backend {
                 AccessPath path, Status* failure);
   /// Behind kGoesOn, at once: the same call with a request.
   Operation* go_on(StartedCall& call);
+  /// The number of the short call that runs, if one does.
+  std::optional<std::uint64_t> running_short_call() const {
+    if (short_call_.running == nullptr) return std::nullopt;
+    return short_call_.sequence;
+  }
   /// Adds the last short call to the traffic, before the group starts anything else: afterwards it
   /// could not be counted any more.
   void count_last();

@@ -82,6 +82,9 @@ void CommunicatorState::tend(const std::vector<bool>& peer_left) {
 Error CommunicatorState::error(const Status& status, std::string_view operation) const {
   Error::Context context;
   context.operation = std::string(operation);
+  const bool concerns_call_alone =
+      status.code() == ErrorCode::kInvalidArgument || status.code() == ErrorCode::kUnsupported;
+  if (!concerns_call_alone) context.failed_in = failure_.place();
   if (status.rank() >= 0 && status.rank() < size()) {
     const Rank failed = members_.world_rank(status.rank());
     context.host = runtime_->world().members[static_cast<std::size_t>(failed)].host_name;

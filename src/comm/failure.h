@@ -1,7 +1,7 @@
 // The failure of a communicator: its first cause, and what this rank has seen of one until the job
 // has said what it is.
 //
-// Thread rule: the engine's lock, but for cause() and has_cause(): any thread.
+// Thread rule: the engine's lock, but for cause(), place() and has_cause(): any thread.
 #pragma once
 
 #include <atomic>
@@ -21,12 +21,18 @@ class Failure {
     const std::lock_guard guard(mutex_);
     return cause_;
   }
+  /// Where this rank was then.
+  FailedIn place() const {
+    const std::lock_guard guard(mutex_);
+    return place_;
+  }
   /// The first cause wins: false for another one.
-  bool set(const Status& cause) {
+  bool set(const Status& cause, FailedIn place = {}) {
     if (is_set_.load(std::memory_order_relaxed)) return false;
     {
       const std::lock_guard guard(mutex_);
       cause_ = cause;
+      place_ = place;
     }
     is_set_.store(true, std::memory_order_release);
     return true;
@@ -54,6 +60,7 @@ class Failure {
   mutable std::mutex mutex_;
   std::atomic<bool> is_set_{false};
   Status cause_;
+  FailedIn place_;
   Status suspicion_;
   TimePoint decided_until_{};
 };

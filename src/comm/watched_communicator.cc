@@ -1,5 +1,6 @@
 #include "comm/watched_communicator.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -126,14 +127,36 @@ bool WatchedCommunicator::note_outcome(RequestState& request) {
 // found it in the call.
 Status WatchedCommunicator::outcome_of(RequestState& request) {
   if (request.concerns_call_alone) return request.outcome;
-  if (!failure_.has_cause()) fail(naming_rank(request.outcome), Tell::kEveryone);
+  if (!failure_.has_cause()) {
+    fail_in(place(&request), naming_rank(request.outcome), Tell::kEveryone);
+  }
   return failure();
 }
 
 // ---- Failure ------------------------------------------------------------------------------------
 
 void WatchedCommunicator::fail(Status cause, Tell tell) {
-  if (failure_.set(cause)) {
+  fail_in(failure_.has_cause() ? FailedIn() : place(nullptr), cause, tell);
+}
+
+// `ending`: one that runs no more, or null.
+FailedIn WatchedCommunicator::place(const RequestState* ending) const {
+  FailedIn place{static_cast<std::int64_t>(host_.calls().next())};
+  const auto take = [&](std::uint64_t number) {
+    place = {std::min(place.number, static_cast<std::int64_t>(number)), true};
+  };
+  const auto take_request = [&](const RequestState& request) {
+    const StartedCall& call = request.at_peers();
+    if (!is_point_to_point(request.call.collective) && call.is_numbered) take(call.sequence);
+  };
+  for (const RequestState& request : requests_.running()) take_request(request);
+  if (ending != nullptr) take_request(*ending);
+  if (const auto short_call = host_.shared_memory().running_short_call()) take(*short_call);
+  return place;
+}
+
+void WatchedCommunicator::fail_in(FailedIn place, const Status& cause, Tell tell) {
+  if (failure_.set(cause, place)) {
     spread_failure(tell);
   } else {
     finish_failing();
@@ -172,7 +195,7 @@ void WatchedCommunicator::fail_without_memory(Collective collective) {
                 rank()),
          Tell::kEveryone);
   } catch (const std::bad_alloc&) {
-    if (failure_.set(brief)) unfinished_ = Tell::kEveryone;
+    if (failure_.set(brief, place(nullptr))) unfinished_ = Tell::kEveryone;
   }
   end_calls(brief);
 }

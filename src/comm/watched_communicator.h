@@ -108,6 +108,8 @@ class WatchedCommunicator : public JobCommunicator {
 
  private:
   void leave_job();
+  FailedIn place(const RequestState* ending) const;
+  void fail_in(FailedIn place, const Status& cause, Tell tell);
   void spread_failure(Tell tell);
   void finish_failing();
   FailureDecision decision_of(const Status& cause) const;

@@ -345,6 +345,48 @@ TEST(Spawn, LeavesAliveWhatItsBodiesHaveMovedOut) {
   }
 }
 
+template <typename Function>
+Error error_of(Function&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(Status());
+}
+
+// Messages are not counted, which ranks make as many of as they like.
+TEST_P(Communicators, FailInTheSameOperationForAllThatAreInIt) {
+  run_ranks(3, GetParam(), [](Communicator& world) {
+    constexpr int kWhole = 5;
+    Communicator comm = world.duplicate();
+    std::vector<int> word(1);
+    if (comm.rank() == 0) comm.receive(word, 2);
+    if (comm.rank() == 2) comm.send(word, 0);
+    for (int i = 0; i < kWhole; ++i) comm.barrier();
+
+    Error error{Status()};
+    if (comm.rank() == 2) {
+      for (const Rank other : {0, 1}) world.receive(word, other);  // which have begun one more
+      comm.abort("of the test");
+      error = error_of([&] { comm.barrier(); });
+    } else {
+      Request request = comm.barrier_async();
+      world.send(word, 2);
+      error = error_of([&] { request.wait(); });
+    }
+    EXPECT_EQ(error.code(), ErrorCode::kAborted) << error.what();
+    EXPECT_EQ(error.failed_in().number, kWhole) << "rank " << comm.rank();
+    EXPECT_EQ(error.failed_in().had_begun, comm.rank() != 2);
+    const std::string text = comm.rank() == 2 ? "(before operation 5)" : "(in operation 5)";
+    EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+    EXPECT_EQ(error_of([&] { comm.barrier(); }).failed_in().number, kWhole) << "as it stays";
+    const Error refused = error_of([&] { comm.send(word, 7); });
+    EXPECT_EQ(refused.failed_in().number, kWhole) << "it ends all calls";
+    world.barrier();
+  });
+}
+
 // As a watchdog does, which does not know that the ranks have gone on with another one.
 TEST(Communicator, MayBeMovedOntoAndFromWhileOthersAbortIt) {
   run_ranks(1, "auto", [](Communicator& world) {

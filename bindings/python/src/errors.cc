@@ -16,7 +16,8 @@ nb::object* maker = nullptr;
 
 nb::object made(const Error& error) {
   return (*maker)(static_cast<int>(error.code()), error.rank(), error.what(),
-                  error.status().message(), error.host(), error.link(), error.operation());
+                  error.status().message(), error.host(), error.link(), error.operation(),
+                  error.failed_in().number, error.failed_in().had_begun);
 }
 
 void translate(const std::exception_ptr& failure, void*) {

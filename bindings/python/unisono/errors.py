@@ -48,6 +48,10 @@ class Error(Exception):
     link: str = ""
     #: The call that reports, ``"all_reduce"``.
     operation: str = ""
+    #: The communicator's collective, counted from 0, in which this rank was when it failed, or the
+    #: next one where it was between two (``in_operation`` is False); None: unknown.
+    operation_number: Optional[int] = None
+    in_operation: bool = False
 
 
 class InvalidArgument(Error, ValueError):
@@ -177,6 +181,8 @@ def make_error(
     host: str = "",
     link: str = "",
     operation: str = "",
+    operation_number: int = -1,
+    in_operation: bool = False,
 ) -> Error:
     """The exception for a failure of the library, whose rank -1 is none."""
     error = _CLASSES.get(ErrorCode(code), Error)(text)
@@ -185,6 +191,8 @@ def make_error(
     error.host = host
     error.link = link
     error.operation = operation
+    error.operation_number = operation_number if operation_number >= 0 else None
+    error.in_operation = in_operation
     return error
 
 
