@@ -70,7 +70,7 @@ function(unisono_precompile_headers target)
   if(CMAKE_CXX_COMPILER_LAUNCHER)
     return()
   endif()
-  string(MD5 flags "${CMAKE_CXX_FLAGS_DEBUG}")
+  string(MD5 flags "${CMAKE_CXX_FLAGS_DEBUG}${CMAKE_CXX_FLAGS_RELEASE}${UNISONO_TESTS_ONLY}")
   set(headers unisono_headers_${flags})
   if(NOT TARGET ${headers})
     file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/${headers}.cc CONTENT "")
@@ -85,7 +85,7 @@ function(unisono_precompile_headers target)
   target_precompile_headers(${target} REUSE_FROM ${headers})
   # What g++ 12 has precompiled is no system header to it in these, which are wrong about operator+.
   target_compile_options(${target} PRIVATE
-    $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread>)
+    $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread>)
 endfunction()
 
 # unisono_module(name SOURCES a.cc ... LINKS targets ... [INTERNAL]): one folder of the library, or

@@ -247,7 +247,7 @@ void JobNews::no_memory(std::uint32_t communicator) {
   if (has_no_memory_) return;
   try {
     events_.push_back({communicator, ErrorCode::kOutOfResources, arbiter_.world().rank,
-                       "has no memory left for its calls"});
+                       "has no memory left for what the others send"});
   } catch (const std::bad_alloc&) {
     has_no_memory_ = true;
   }

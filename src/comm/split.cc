@@ -80,13 +80,19 @@ std::unique_ptr<native::Group> make_native(std::unique_ptr<shm::SegmentGroup> gr
       std::move(group), native::levels_of(runtime.places(members), runtime.config().levels));
 }
 
+// How far it is with what all members of the parent do together.
+struct Progress {
+  std::uint32_t part = 0;  // its id; 0: it has none yet
+  bool is_over = false;    // they wait for this rank no more
+};
+
 // Shared memory for the parent's `ranks`, which form this rank's part and are these world ranks:
 // all have it, or none. Collective over the parent.
 Result<std::unique_ptr<native::Group>> open_native(CommunicatorState& parent,
                                                    const std::vector<Rank>& ranks,
                                                    const std::vector<Rank>& members,
                                                    const std::vector<int>& indices,
-                                                   const Offer& agreed) {
+                                                   const Offer& agreed, Progress* progress) {
   shm::SharedSegment* const segment = parent.runtime().shared_segment();
   std::unique_ptr<shm::SegmentGroup> group;
   if (agreed.has_block != 0 && !indices.empty()) {
@@ -96,6 +102,7 @@ Result<std::unique_ptr<native::Group>> open_native(CommunicatorState& parent,
   // If this fails, nobody knows who has opened the block: it is free again if all that live have.
   const Result<std::vector<std::uint8_t>> told =
       share(parent, static_cast<std::uint8_t>(group != nullptr));
+  progress->is_over = true;
   if (!told) {
     if (group != nullptr) group->note_failure();
     return told.error();
@@ -151,19 +158,12 @@ void fail_part(CommunicatorState& parent, std::uint32_t id, const Status& cause)
   }
 }
 
-// How far it is with what all members of the parent do together.
-struct Progress {
-  std::uint32_t part = 0;  // its id; 0: it has none yet
-  bool is_over = false;    // they wait for this rank no more
-};
-
 Result<std::shared_ptr<CommunicatorState>> make_part(CommunicatorState& parent, const Part& part,
                                                      const std::vector<Rank>& members,
                                                      const std::vector<int>& indices,
                                                      const Offer& agreed, Progress* progress) {
   const std::vector<Rank>& ranks = part.ranks();
-  auto native = open_native(parent, ranks, members, indices, agreed);
-  progress->is_over = true;
+  auto native = open_native(parent, ranks, members, indices, agreed, progress);
   if (!native) {
     fail_part(parent, agreed.id, native.error());
     return native.error();
@@ -217,10 +217,7 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
       const Engine::Lock lock(parent.runtime().engine());
       parent.fail_without_memory(Collective::kAllGather);
     }
-    fail_part(
-        parent, progress.part,
-        {ErrorCode::kOutOfResources,
-         "rank " + std::to_string(parent.rank()) + " has no memory left for it", parent.rank()});
+    fail_part(parent, progress.part, {ErrorCode::kOutOfResources, "no memory", parent.rank()});
     throw;
   }
 }

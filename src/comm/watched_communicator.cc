@@ -103,10 +103,10 @@ void WatchedCommunicator::on_done(RequestState& request) noexcept {
   on_over(request);
 }
 
-// The communicator fails at the next beat, which tells the others.
+// Where that is the communicator's failure, the next beat goes on with it.
 void WatchedCommunicator::note_no_memory(RequestState& request) {
-  around_.news.no_memory(members_.id());
   request.outcome = no_memory(rank());
+  if (failure_.set(request.outcome, place(&request))) postpone(Tell::kEveryone);
 }
 
 // False where the call has failed; its outcome says why then.
@@ -165,7 +165,6 @@ void WatchedCommunicator::fail_in(FailedIn place, const Status& cause, Tell tell
 
 // Each step may be taken again.
 void WatchedCommunicator::spread_failure(Tell tell) {
-  unfinished_.reset();
   try {
     const Status cause = failure();
     on_failing(cause);
@@ -173,13 +172,27 @@ void WatchedCommunicator::spread_failure(Tell tell) {
     tell = Tell::kNobody;
     end_calls(cause);
   } catch (const std::bad_alloc&) {
-    unfinished_ = tell;
+    postpone(tell);
     throw;
   }
+  if (std::exchange(unfinished_, std::nullopt)) around_.engine.unwatch();
+}
+
+// There are beats until it is done, though nobody waits.
+void WatchedCommunicator::postpone(Tell tell) {
+  if (!unfinished_) around_.engine.watch();
+  unfinished_ = tell;
 }
 
 void WatchedCommunicator::finish_failing() {
   if (unfinished_) spread_failure(*unfinished_);
+}
+
+// Takes no memory. Nobody reads their buffers any more.
+void WatchedCommunicator::end_calls_briefly() {
+  const Status brief = no_memory(rank());
+  give_back_buffers(brief);
+  end_calls(brief);
 }
 
 void WatchedCommunicator::end_calls(const Status& cause) {
@@ -187,7 +200,6 @@ void WatchedCommunicator::end_calls(const Status& cause) {
 }
 
 void WatchedCommunicator::fail_without_memory(Collective collective) {
-  const Status brief = no_memory(rank());
   try {
     fail(Status(ErrorCode::kOutOfResources,
                 "rank " + std::to_string(rank()) + " has no memory left for " +
@@ -195,9 +207,9 @@ void WatchedCommunicator::fail_without_memory(Collective collective) {
                 rank()),
          Tell::kEveryone);
   } catch (const std::bad_alloc&) {
-    if (failure_.set(brief, place(nullptr))) unfinished_ = Tell::kEveryone;
+    if (failure_.set(no_memory(rank()), place(nullptr))) postpone(Tell::kEveryone);
   }
-  end_calls(brief);
+  end_calls_briefly();
 }
 
 FailureDecision WatchedCommunicator::decision_of(const Status& cause) const {
@@ -256,6 +268,7 @@ bool WatchedCommunicator::has_failed() const {
 
 // May be done again where memory was used up.
 void WatchedCommunicator::leave_job() {
+  finish_failing();
   if (has_failed()) leave_survivors();
   failure_.set(Status(ErrorCode::kClosed, "the communicator was closed on this rank"));
   on_closing();
@@ -273,7 +286,11 @@ void WatchedCommunicator::add_waits(std::vector<RunningWait>* waits) {
 }
 
 void WatchedCommunicator::tend(const std::vector<bool>& peer_left) {
-  finish_failing();
+  try {
+    finish_failing();
+  } catch (const std::bad_alloc&) {
+    return end_calls_briefly();  // the rest with the next beat; others have theirs to tend
+  }
   if (requests_.running().empty() && !failure_.is_suspected()) return;
   const TimePoint at = now();
   if (failure_.is_suspected()) {  // what is decided explains whatever else is missing meanwhile

@@ -111,7 +111,9 @@ class WatchedCommunicator : public JobCommunicator {
   FailedIn place(const RequestState* ending) const;
   void fail_in(FailedIn place, const Status& cause, Tell tell);
   void spread_failure(Tell tell);
+  void postpone(Tell tell);
   void finish_failing();
+  void end_calls_briefly();
   FailureDecision decision_of(const Status& cause) const;
   void end_calls(const Status& cause);
   void leave_survivors();

@@ -154,7 +154,12 @@ void Engine::fail(Task& task, const Status& cause) {
 void Engine::beat() {
   if (!try_lock()) return;
   const Lock lock(*this, std::adopt_lock);
-  poll();
+  try {
+    poll();
+  } catch (const std::bad_alloc&) {
+    tend(Clock::now());  // deadlines pass all the same
+    throw;
+  }
   tend(Clock::now());
 }
 
@@ -256,9 +261,13 @@ void Engine::flush() {
     if (!try_lock()) break;  // whoever holds it may be starting a call and not beat again
     const Lock lock(*this, std::adopt_lock);
     const bool unsent = messenger_.has_unsent();
-    if (unsent) poll();
-    unsent_.store(unsent, std::memory_order_relaxed);
+    unsent_.store(unsent, std::memory_order_relaxed);  // before poll(), which may lack memory
     if (!unsent) return;
+    try {
+      poll();
+    } catch (const std::bad_alloc&) {
+      break;  // others' calls: this one is over
+    }
   }
   unsent_.store(true, std::memory_order_seq_cst);  // see Waiter
   wake_progress_thread();

@@ -99,7 +99,7 @@ class Engine {
   /// Under the lock.
   bool has_deferred() const { return !deferred_.empty(); }
   /// Without the lock, after a blocking call: sends what it left behind in a transport, or has the
-  /// progress thread send it.
+  /// progress thread send it, also where memory is used up.
   void flush();
   /// One beat if nobody else beats right now.
   void beat();

@@ -2,6 +2,7 @@
 // is used up.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -237,53 +238,78 @@ TEST_P(Allocation, ThatFailsLendsNoBufferOfACallThatThrew) {
   });
 }
 
-// A job whose rank 0 has no memory from the nth allocation of its call on until that is over.
-// False: it made fewer.
-bool run_without_memory(const LentCall& call, const char* transport, std::uint64_t nth) {
-  constexpr std::size_t kCount = 100;
-  std::atomic<bool> has_begun = false, has_ended = false, was_refused_any = false;
+// Whose buffer rank 1 reads.
+const LentCall kGivenCalls[]{
+    {"send_async",
+     [](Communicator& comm, std::vector<int>& data) { return comm.send_async(data, 1); },
+     [](Communicator& comm, std::vector<int>& data) { comm.receive(data, 0); }},
+    {"broadcast_async from here",
+     [](Communicator& comm, std::vector<int>& data) { return comm.broadcast_async(data, 0); },
+     [](Communicator& comm, std::vector<int>& data) { comm.broadcast(data, 0); }},
+};
+
+// A job whose rank 0 has no memory from the nth allocation of its call on until that is over, and
+// then overwrites its buffer. False: it made fewer.
+bool run_without_memory(const LentCall& call, std::size_t count, const char* transport,
+                        std::uint64_t nth) {
+  const std::string what = std::string(call.name) + " of " + std::to_string(count) +
+                           " without memory from allocation " + std::to_string(nth) + " on";
+  std::atomic<bool> has_begun = false, was_one_refused = false, was_well = false;
+  std::atomic<int> ended = 0;
   run_ranks(2, transport, [&](Communicator& comm) {
     Communicator other = comm.duplicate();
-    std::vector<int> data(kCount, comm.rank() == 0 ? -1 : 7);
+    std::vector<int> data(count, comm.rank() == 0 ? -1 : 7);
     if (comm.rank() == 1) {
       while (!has_begun) std::this_thread::yield();
-      static_cast<void>(end_of([&] { call.peer(other, data); }));
-      has_ended = true;
+      const End end = end_of([&] { call.peer(other, data); });
+      if (end == End::kWell) {
+        EXPECT_TRUE(std::count(data.begin(), data.end(), data[0]) ==
+                        static_cast<std::ptrdiff_t>(count) &&
+                    (data[0] == 7 || data[0] == -1))
+            << what;
+      }
+      // It is told, whatever it calls.
+      const End told = end_of([&] { other.barrier(); });
+      EXPECT_TRUE(was_well || told == End::kByError) << what;
+      ++ended;
       return;
     }
     std::atomic<int> completed = 0;
     bool has_request = false;
     refused_from = allocations + nth;
     has_begun = true;
-    const End end = end_of([&] {
+    end_of([&] {
       Request request = call.start(other, data);
       request.on_completion([&](const Status&) { ++completed; });
       has_request = true;
       request.wait();
     });
-    was_refused_any = allocations >= std::exchange(refused_from, 0);
-    const std::vector<int> left = data;
-    while (!has_ended) static_cast<void>(other.status());  // which beats, and tells the other rank
-    EXPECT_EQ(data, left) << call.name << " without memory from allocation " << nth << " on";
-    EXPECT_EQ(completed, has_request ? 1 : 0);
-    if (end == End::kWell) {
-      EXPECT_EQ(data, std::vector<int>(kCount, 7)) << call.name;
-    }
+    was_one_refused = allocations >= std::exchange(refused_from, 0);
+    EXPECT_EQ(completed, has_request ? 1 : 0) << what;
+    std::fill(data.begin(), data.end(), 99);
+    was_well = other.status().ok();  // what threw may come behind the call, and so may a failure
+    if (was_well) static_cast<void>(end_of([&] { other.barrier(); }));
+    while (ended == 0) static_cast<void>(comm.status());  // it goes on with something else
+    EXPECT_EQ(data, std::vector<int>(count, 99)) << what;
   });
-  return was_refused_any;
+  return was_one_refused;
 }
 
-// Its calls end, its buffers are lent no more, its destructors end no process, and the other rank
-// is told.
+// Its calls end, nobody reads or writes their buffers any more, its destructors end no process, and
+// the other rank is told.
 TEST_P(Allocation, ThatFailsForGoodEndsTheCallEverywhere) {
   if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
-  for (const LentCall& call : kLentCalls) {
+  const auto run_all = [](const LentCall& call, std::size_t count) {
     int refused = 0;
-    for (std::uint64_t nth = 1; nth < 60 && run_without_memory(call, GetParam(), nth);
-         nth += 1 + nth / 4) {
+    for (std::uint64_t nth = 1; nth < 60 && run_without_memory(call, count, GetParam(), nth);
+         nth *= 2) {
       ++refused;
     }
-    EXPECT_GT(refused, 3) << call.name;
+    EXPECT_GT(refused, 1) << call.name;
+  };
+  for (const LentCall& call : kLentCalls) run_all(call, 100);
+  for (const LentCall& call : kGivenCalls) {
+    for (const std::size_t count : {100UL, 100'000UL}) run_all(call, count);
   }
 }
 

@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "tools/run/process_group.h"
+
 namespace unisono::run {
 namespace {
 
@@ -198,7 +200,7 @@ TEST(JobDecisions, ALauncherThatDoesNotEndItsRanksIsGivenUp) {
   job.exits(1);
   job.tell(0, Event::Kind::kGone);
   job.orders();
-  job.pass(kPatience + kGraceTime - seconds(1));
+  job.pass(kPatience + kGraceTime + kKillTime - seconds(1));
   EXPECT_THAT(job.orders(), IsEmpty());
   EXPECT_EQ(job.time_to_look(), seconds(1));
   job.pass(seconds(1));
@@ -260,7 +262,7 @@ TEST(JobDecisions, ALauncherThatDoesNotEndItsRanksAfterAFailureIsGivenUp) {
   EXPECT_THAT(job.orders(), ElementsAre("0: fail 2", "1: fail 2", "2: fail 2"));
   for (const int rank : {0, 1, 3, 4}) job.exits(rank);
   EXPECT_THAT(job.orders(), IsEmpty());
-  job.pass(kPatience + kReportTime + kGraceTime - seconds(1));
+  job.pass(kPatience + kReportTime + kGraceTime + kKillTime - seconds(1));
   EXPECT_THAT(job.orders(), IsEmpty());
   EXPECT_EQ(job.time_to_look(), seconds(1));
   job.pass(seconds(1));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tools/common/sizes.h"
+#include "tools/run/process_group.h"
 
 namespace unisono::run {
 namespace {
@@ -217,7 +218,8 @@ void JobDecisions::await_end(const std::vector<int>& ending, TimePoint now) {
 }
 
 TimePoint JobDecisions::end_time(TimePoint now, Duration of_ranks) const {
-  return later(later(now, setup_.patience), std::chrono::ceil<std::chrono::milliseconds>(of_ranks));
+  return later(later(now, setup_.patience),
+               std::chrono::ceil<std::chrono::milliseconds>(of_ranks + kKillTime));
 }
 
 void JobDecisions::give_up(int node) {

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <variant>
@@ -14,6 +15,9 @@
 #include "tools/run/signals.h"
 
 namespace unisono::run {
+
+/// After SIGKILL only a process stuck in the kernel is left; nobody gains from waiting longer.
+inline constexpr std::chrono::seconds kKillTime{5};
 
 struct StartRequest {
   const std::vector<std::string>& command;

@@ -26,8 +26,6 @@
 namespace unisono::run {
 namespace {
 
-// After SIGKILL only a process stuck in the kernel is left; nobody gains from waiting longer.
-constexpr auto kKillTime = std::chrono::seconds(5);
 // Helpers of a rank that ended well (Python's resource tracker is one) end a moment after it.
 constexpr auto kLingerTime = std::chrono::seconds(1);
 // A process leaves its group by setsid without any event; only looking shows it.

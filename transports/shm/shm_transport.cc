@@ -28,8 +28,9 @@ ShmTransport::Link::Link(Rank self, Rank peer, const RingGeometry& incoming, Ope
 }
 
 bool ShmTransport::Link::sends_unasked(std::span<const std::byte> payload) const {
-  return payload.size() <= kUnaskedBytesMax &&
-         (loans_ == nullptr || !loans_->would_lend(peer_, payload));
+  if (payload.size() > kUnaskedBytesMax) return false;
+  const bool may_lend = loans_ != nullptr && (!sender_ || sender_->may_lend());
+  return !may_lend || !loans_->would_lend(peer_, payload);
 }
 
 MemoryHandle ShmTransport::Link::lend(const FrameHeader& header,
