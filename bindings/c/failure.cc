@@ -24,9 +24,9 @@ unisono_code keep(ErrorCode code, Rank rank, std::string_view message,
   LastError& last = last_error();
   last.code = static_cast<unisono_code>(code);
   last.rank = rank;
+  last.context = {};
   try {
     last.message = message;
-    last.context = {};
     if (error != nullptr) {
       last.context = {error->host(), error->link(), error->operation(), error->failed_in()};
     }

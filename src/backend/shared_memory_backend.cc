@@ -16,6 +16,7 @@ constexpr int kYields = 32;
 }  // namespace
 
 Result<Operation*> SharedMemoryBackend::start(StartedCall& call, const CallShape&) {
+  queue_.reserve(queue_.size() + 1);  // before it has a number
   call.sequence = context_.calls.add(call.record);
   call.is_numbered = true;
   call.shared_memory.begin(*this, call);
@@ -95,7 +96,8 @@ Operation* SharedMemoryBackend::go_on(StartedCall& call) {
   call.record = short_call_.record;
   call.sequence = short_call_.sequence;
   UNISONO_ASSERT(short_call_.running != nullptr, "go_on() follows a call that goes on");
-  call.shared_memory.begin(*this, call, std::exchange(short_call_.running, nullptr));
+  call.shared_memory.begin(*this, call, short_call_.running);
+  short_call_.running = nullptr;
   return &call.shared_memory;
 }
 

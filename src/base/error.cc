@@ -46,9 +46,9 @@ namespace {
 
 // Nothing where the message says it.
 std::string text_of(const FailedIn& place, const std::string& message) {
-  if (place.number < 0 || message.find("operation ") != std::string::npos) return "";
-  return (place.had_begun ? " (in operation " : " (before operation ") +
-         std::to_string(place.number) + ")";
+  const std::string operation = "operation " + std::to_string(place.number);
+  if (place.number < 0 || message.find(operation) != std::string::npos) return "";
+  return (place.had_begun ? " (in " : " (before ") + operation + ")";
 }
 
 }  // namespace

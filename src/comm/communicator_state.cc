@@ -52,6 +52,7 @@ CommunicatorState::~CommunicatorState() {
   } catch (const std::bad_alloc&) {
     // It was being made. Nobody here is to find it any more.
     const Engine::Lock lock(runtime_->engine());
+    drop_failing();
     runtime_->news().remove(*this);
   }
 }

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -29,9 +30,10 @@ class Failure {
   /// The first cause wins: false for another one.
   bool set(const Status& cause, FailedIn place = {}) {
     if (is_set_.load(std::memory_order_relaxed)) return false;
+    Status copy = cause;  // may lack memory, and nothing has changed then
     {
       const std::lock_guard guard(mutex_);
-      cause_ = cause;
+      cause_ = std::move(copy);
       place_ = place;
     }
     is_set_.store(true, std::memory_order_release);
@@ -39,9 +41,9 @@ class Failure {
   }
 
   /// What it has led to, which every later call is told.
-  void replace(const Status& cause) {
+  void replace(Status cause) {
     const std::lock_guard guard(mutex_);
-    cause_ = cause;
+    cause_ = std::move(cause);
   }
 
   /// Notes what this rank has seen and nobody has decided on yet. After `until` it is the cause.

@@ -107,6 +107,7 @@ void WatchedCommunicator::on_done(RequestState& request) noexcept {
 void WatchedCommunicator::note_no_memory(RequestState& request) {
   request.outcome = no_memory(rank());
   if (failure_.set(request.outcome, place(&request))) postpone(Tell::kEveryone);
+  give_back_buffers(request.outcome);  // they are the caller's once this is over
 }
 
 // False where the call has failed; its outcome says why then.
@@ -175,13 +176,17 @@ void WatchedCommunicator::spread_failure(Tell tell) {
     postpone(tell);
     throw;
   }
-  if (std::exchange(unfinished_, std::nullopt)) around_.engine.unwatch();
+  drop_failing();
 }
 
 // There are beats until it is done, though nobody waits.
 void WatchedCommunicator::postpone(Tell tell) {
   if (!unfinished_) around_.engine.watch();
   unfinished_ = tell;
+}
+
+void WatchedCommunicator::drop_failing() {
+  if (std::exchange(unfinished_, std::nullopt)) around_.engine.unwatch();
 }
 
 void WatchedCommunicator::finish_failing() {

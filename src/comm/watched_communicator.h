@@ -86,6 +86,8 @@ class WatchedCommunicator : public JobCommunicator {
   /// Fails for what the watchdog has seen, if it has.
   void fail_as_seen(const Status& seen);
   void give_back_buffers(const Status& cause);
+  /// Nobody is told of the failure any more.
+  void drop_failing();
   bool has_failed() const;
   /// Ends it on this rank. True where it was the rank's last one. Where it throws it is not closed,
   /// and may be asked again.

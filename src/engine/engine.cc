@@ -190,11 +190,10 @@ class Engine::Waiter {
   }
   ~Waiter() {
     engine_.waiters_.fetch_sub(1, std::memory_order_seq_cst);
-    const bool leaves_work = engine_.running_.load(std::memory_order_seq_cst) > 0 ||
-                             engine_.watches_.load(std::memory_order_seq_cst) > 0;
-    if (leaves_work && engine_.has_progress_thread_.load(std::memory_order_seq_cst)) {
-      engine_.wake_progress_thread();
-    }
+    const bool is_watched = engine_.watches_.load(std::memory_order_seq_cst) > 0;
+    const bool leaves_work = engine_.running_.load(std::memory_order_seq_cst) > 0 &&
+                             engine_.has_progress_thread_.load(std::memory_order_seq_cst);
+    if (is_watched || leaves_work) engine_.wake_progress_thread();
   }
   Waiter(const Waiter&) = delete;
 

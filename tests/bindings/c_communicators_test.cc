@@ -272,6 +272,9 @@ TEST(CCommunicators, SurvivorsGoOn) {
       unisono_comm_abort(whole, "one goes");
     } else {
       EXPECT_FALSE(is_ok(unisono_barrier(whole, nullptr)));
+      std::int32_t had_begun = -1;
+      EXPECT_EQ(unisono_last_error_number(&had_begun), 0) << "the first operation of it";
+      EXPECT_TRUE(had_begun == 0 || had_begun == 1);
     }
     unisono_comm* left = nullptr;
     EXPECT_TRUE(is_ok(unisono_comm_shrink(whole, 0, &left)));
@@ -425,6 +428,7 @@ TEST(CCommunicators, EachThreadHasItsOwnLastError) {
     EXPECT_EQ(unisono_last_error_code(), UNISONO_OK);
     EXPECT_STREQ(unisono_last_error(), "");
     EXPECT_EQ(unisono_last_error_rank(), UNISONO_NO_RANK);
+    EXPECT_EQ(unisono_last_error_number(nullptr), -1);
   }).join();
   EXPECT_EQ(unisono_last_error_code(), UNISONO_INVALID_ARGUMENT);
   EXPECT_STREQ(unisono_last_error_operation(), "barrier");

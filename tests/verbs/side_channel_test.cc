@@ -49,7 +49,10 @@ class NoSink final : public FrameSink {
   void deliver(Rank, const FrameHeader&, std::size_t, std::span<const std::byte>) override {}
   void received(Rank, const FrameHeader&) override {}
   void sent(Rank, std::uint64_t) override {}
-  void closed(Rank peer, const Status&) override { links_closed.push_back(peer); }
+  void closed(Rank peer, const Status& cause) override {
+    EXPECT_EQ(cause.rank(), 0) << "whose memory it is";
+    links_closed.push_back(peer);
+  }
   std::vector<Rank> links_closed;
 };
 
@@ -57,8 +60,8 @@ class NoSink final : public FrameSink {
 struct Pair {
   std::shared_ptr<LoopbackHub> hub = std::make_shared<LoopbackHub>(2);
   Events events, others;
-  SideChannel to{std::make_unique<LoopbackTransport>(hub, 0), events};
-  SideChannel from{std::make_unique<LoopbackTransport>(hub, 1), others};
+  SideChannel to{std::make_unique<LoopbackTransport>(hub, 0), 0, events};
+  SideChannel from{std::make_unique<LoopbackTransport>(hub, 1), 1, others};
   NoSink sink;
 
   /// One poll of rank 0 with its allocation of this number refused; whether there was one.

@@ -72,7 +72,7 @@ void SideChannel::handle(Rank peer, const Work& work) {
     try {
       events_.no_memory(peer);
     } catch (const std::bad_alloc&) {
-      sink_->closed(peer, Status(ErrorCode::kOutOfResources, ""));  // which takes no memory
+      sink_->closed(peer, Status(ErrorCode::kOutOfResources, "", self_));  // takes no memory
     }
   }
 }

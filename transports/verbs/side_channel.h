@@ -33,8 +33,8 @@ class SideChannelEvents {
 
 class SideChannel final : private FrameSink {
  public:
-  SideChannel(std::unique_ptr<Transport> transport, SideChannelEvents& events)
-      : transport_(std::move(transport)), events_(events) {}
+  SideChannel(std::unique_ptr<Transport> transport, Rank self, SideChannelEvents& events)
+      : transport_(std::move(transport)), self_(self), events_(events) {}
 
   Transport& transport() { return *transport_; }
   const Transport& transport() const { return *transport_; }
@@ -69,6 +69,7 @@ class SideChannel final : private FrameSink {
   void take_message(Rank peer, const FrameHeader& header);
 
   std::unique_ptr<Transport> transport_;
+  const Rank self_;
   SideChannelEvents& events_;
   FrameSink* sink_ = nullptr;  ///< the engine's, while polling
   std::deque<std::unique_ptr<Outgoing>> outgoing_;

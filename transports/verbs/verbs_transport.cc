@@ -42,7 +42,7 @@ std::string list(const std::vector<std::string>& words) {
 }  // namespace
 
 VerbsTransport::VerbsTransport(VerbsOptions options, std::unique_ptr<Transport> side)
-    : options_(std::move(options)), side_(std::move(side), *this) {}
+    : options_(std::move(options)), side_(std::move(side), options_.rank, *this) {}
 
 Result<std::unique_ptr<VerbsTransport>> VerbsTransport::make(std::shared_ptr<VerbsApi> api,
                                                              VerbsOptions options,

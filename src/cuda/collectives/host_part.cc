@@ -38,7 +38,7 @@ void HostPart::fail(const Status& cause) {
 void HostPart::end(bool succeeded) {
   operation_ = nullptr;
   call_.backend->end(call_, succeeded);
-  call_.is_numbered = false;
+  if (succeeded) call_.is_numbered = false;  // else it is the one that has failed
 }
 
 }  // namespace unisono

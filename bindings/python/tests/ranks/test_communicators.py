@@ -56,9 +56,11 @@ def test_survivors_go_on(comm):
     whole = comm.duplicate()
     if comm.rank == 0:
         whole.abort("one goes")
-    with pytest.raises(unisono.Aborted):
-        for _ in range(1000):
+    made = 0
+    with pytest.raises(unisono.Aborted) as caught:
+        for made in range(1000):
             whole.barrier()
+    assert caught.value.operation_number == made
     with whole.shrink(timeout=60) as left:
         whole.close()
         assert (left.rank, left.size) == (comm.rank, comm.size)
