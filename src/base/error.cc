@@ -42,23 +42,11 @@ std::string_view name_of(ErrorCode code) {
   return "unknown";
 }
 
-namespace {
-
-// Nothing where the message says it.
-std::string text_of(const FailedIn& place, const std::string& message) {
-  const std::string operation = "operation " + std::to_string(place.number);
-  if (place.number < 0 || message.find(operation) != std::string::npos) return "";
-  return (place.had_begun ? " (in " : " (before ") + operation + ")";
-}
-
-}  // namespace
-
 Error::Error(Status status, Context context)
     : status_(std::move(status)), context_(std::move(context)) {
   what_ = "unisono: ";
   if (!context_.operation.empty()) what_ += context_.operation + ": ";
-  what_ += std::string(name_of(status_.code())) + ": " + status_.message() +
-           text_of(context_.failed_in, status_.message());
+  what_ += std::string(name_of(status_.code())) + ": " + status_.message();
 }
 
 }  // namespace unisono
