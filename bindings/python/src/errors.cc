@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "bindings/python/src/interpreter.h"
 #include "unisono/error.h"
 
 namespace unisono::python {
@@ -28,6 +29,7 @@ void translate(const std::exception_ptr& failure, void*) {
       PyErr_SetString(PyExc_RuntimeError, error.what());
       return;
     }
+    const Counted held = hold_interpreter();
     const nb::object exception = made(error);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   }

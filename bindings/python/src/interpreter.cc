@@ -101,6 +101,8 @@ std::atomic<int>& WithoutGil::threads() {
   return state().threads;
 }
 
+Counted hold_interpreter() { return Counted(state().threads); }
+
 // An interpreter that ends would end the thread here, by an exception that this frame cannot let
 // pass.
 WithoutGil::~WithoutGil() {

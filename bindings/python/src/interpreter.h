@@ -85,6 +85,10 @@ class WithoutGil {
   PyThreadState* const thread_;
 };
 
+/// The interpreter's end waits for this thread, as for those without the GIL: it runs Python below
+/// frames that an exception which ends the thread could not pass.
+Counted hold_interpreter();
+
 /// A value of the library that waits for its end.
 template <typename T>
 struct Dropped : Mortal {
