@@ -83,7 +83,8 @@ function(unisono_precompile_headers target)
       <set> <span> <stdexcept> <string> <thread> <utility> <variant> <vector>)
   endif()
   target_precompile_headers(${target} REUSE_FROM ${headers})
-  # What g++ 12 has precompiled is no system header to it in these, which are wrong about operator+.
+  # g++ 12 takes no precompiled header for one of the system's, and its warnings of these are wrong
+  # about std::string's operator+.
   target_compile_options(${target} PRIVATE
     $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread>)
 endfunction()

@@ -110,9 +110,7 @@ bool WatchedCommunicator::note_outcome(RequestState& request) {
 // found it in the call.
 Status WatchedCommunicator::outcome_of(RequestState& request) {
   if (request.concerns_call_alone) return request.outcome;
-  if (!failure_.has_cause()) {
-    fail_in(place(&request), naming_rank(request.outcome), Tell::kEveryone);
-  }
+  if (!failure_.has_cause()) fail_by(&request, naming_rank(request.outcome), Tell::kEveryone);
   return failure();
 }
 

@@ -111,7 +111,7 @@ class WatchedCommunicator : public JobCommunicator {
  private:
   void leave_job();
   FailedIn place(const RequestState* ending) const;
-  void fail_in(FailedIn place, const Status& cause, Tell tell);
+  void fail_by(const RequestState* ending, const Status& cause, Tell tell);
   void spread_failure(Tell tell);
   void postpone(Tell tell);
   void finish_failing();

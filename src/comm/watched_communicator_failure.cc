@@ -15,16 +15,14 @@ Status no_memory(Rank self) { return Status(ErrorCode::kOutOfResources, "no memo
 
 }  // namespace
 
-// Where that is the communicator's failure, the next beat goes on with it.
+// The communicator fails with the call, if it had not before; the next beat tells the others.
 void WatchedCommunicator::note_no_memory(RequestState& request) {
   request.outcome = no_memory(rank());
   if (failure_.set(request.outcome, place(&request))) postpone(Tell::kEveryone);
   give_back_buffers(request.outcome);  // they are the caller's once this is over
 }
 
-void WatchedCommunicator::fail(Status cause, Tell tell) {
-  fail_in(failure_.has_cause() ? FailedIn() : place(nullptr), cause, tell);
-}
+void WatchedCommunicator::fail(Status cause, Tell tell) { fail_by(nullptr, cause, tell); }
 
 // `ending`: one that runs no more, or null.
 FailedIn WatchedCommunicator::place(const RequestState* ending) const {
@@ -42,12 +40,11 @@ FailedIn WatchedCommunicator::place(const RequestState* ending) const {
   return place;
 }
 
-void WatchedCommunicator::fail_in(FailedIn place, const Status& cause, Tell tell) {
-  if (failure_.set(cause, place)) {
-    spread_failure(tell);
-  } else {
-    finish_failing();
-  }
+// `ending`: the call that fails it and runs no more, or null.
+void WatchedCommunicator::fail_by(const RequestState* ending, const Status& cause, Tell tell) {
+  if (failure_.has_cause()) return finish_failing();
+  failure_.set(cause, place(ending));
+  spread_failure(tell);
 }
 
 // Each step may be taken again.
@@ -65,7 +62,7 @@ void WatchedCommunicator::spread_failure(Tell tell) {
   drop_failing();
 }
 
-// There are beats until it is done, though nobody waits.
+// Asks for beats until it is done, though nobody waits.
 void WatchedCommunicator::postpone(Tell tell) {
   if (!unfinished_) around_.engine.watch();
   unfinished_ = tell;

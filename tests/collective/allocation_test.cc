@@ -255,8 +255,8 @@ bool run_without_memory(const LentCall& call, std::size_t count, const char* tra
                         std::uint64_t nth) {
   const std::string what = std::string(call.name) + " of " + std::to_string(count) +
                            " without memory from allocation " + std::to_string(nth) + " on";
-  std::atomic<bool> has_begun = false, was_one_refused = false, was_well = false;
-  std::atomic<int> ended = 0;
+  std::atomic<bool> has_begun = false, has_ended = false;
+  std::atomic<bool> was_one_refused = false, was_well = false;
   run_ranks(2, transport, [&](Communicator& comm) {
     Communicator other = comm.duplicate();
     std::vector<int> data(count, comm.rank() == 0 ? -1 : 7);
@@ -274,7 +274,7 @@ bool run_without_memory(const LentCall& call, std::size_t count, const char* tra
         told = error.code();
       }
       EXPECT_TRUE(was_well || (told != ErrorCode::kOk && told != ErrorCode::kTimeout)) << what;
-      ++ended;
+      has_ended = true;
       return;
     }
     std::atomic<int> completed = 0;
@@ -291,7 +291,7 @@ bool run_without_memory(const LentCall& call, std::size_t count, const char* tra
     std::fill(data.begin(), data.end(), 99);
     was_well = other.status().ok();  // what threw may come behind the call, and so may a failure
     if (was_well) static_cast<void>(end_of([&] { other.barrier(); }));
-    while (ended == 0) static_cast<void>(comm.status());  // it goes on with something else
+    while (!has_ended) static_cast<void>(comm.status());  // it goes on with something else
     while (has_request && completed == 0) std::this_thread::yield();  // it may be another thread's
     EXPECT_EQ(completed, has_request ? 1 : 0) << what;
     EXPECT_EQ(data, std::vector<int>(count, 99)) << what;

@@ -16,13 +16,18 @@ namespace {
 class Communicators : public testing::TestWithParam<std::string> {};
 
 template <typename Function>
-ErrorCode code_of(Function&& call) {
+Error error_of(Function&& call) {
   try {
     call();
   } catch (const Error& error) {
-    return error.code();
+    return error;
   }
-  return ErrorCode::kOk;
+  return Error(Status());
+}
+
+template <typename Function>
+ErrorCode code_of(Function&& call) {
+  return error_of(call).code();
 }
 
 std::vector<int> ranks_of(Communicator& part, int mine) {
@@ -343,16 +348,6 @@ TEST(Spawn, LeavesAliveWhatItsBodiesHaveMovedOut) {
     }
     other.join();
   }
-}
-
-template <typename Function>
-Error error_of(Function&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Status());
 }
 
 // Messages are not counted, which ranks make as many of as they like.
