@@ -25,10 +25,13 @@ unisono_code keep(ErrorCode code, Rank rank, std::string_view message,
   last.code = static_cast<unisono_code>(code);
   last.rank = rank;
   last.context = {};
+  if (error != nullptr) last.context.failed_in = error->failed_in();
   try {
     last.message = message;
     if (error != nullptr) {
-      last.context = {error->host(), error->link(), error->operation(), error->failed_in()};
+      last.context.host = error->host();
+      last.context.link = error->link();
+      last.context.operation = error->operation();
     }
   } catch (const std::bad_alloc&) {
     last.message.clear();

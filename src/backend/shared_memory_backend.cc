@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/make_room.h"
 
 namespace unisono {
 namespace {
@@ -16,7 +17,7 @@ constexpr int kYields = 32;
 }  // namespace
 
 Result<Operation*> SharedMemoryBackend::start(StartedCall& call, const CallShape&) {
-  queue_.reserve(queue_.size() + 1);  // before it has a number
+  make_room(queue_);  // before it has a number
   call.sequence = context_.calls.add(call.record);
   call.is_numbered = true;
   call.shared_memory.begin(*this, call);

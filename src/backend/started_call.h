@@ -73,6 +73,9 @@ struct StartedCall {
   std::optional<compute::Reduction> reduction;
   CallRecord record;
   std::uint64_t sequence = 0;
+  /// Of what a call on device memory does on the host: the number of the first such thing, which is
+  /// that of the call wherever it is then. Stays with reset().
+  std::optional<std::uint64_t> first_sequence;
   std::uint64_t recorded = 0;  ///< its entry in the record; 0: none
   bool is_numbered = true;     ///< `sequence` is of something that the peers take part in now
   bool only_sends = false;     ///< no peer's message reaches it: it hears of no failure by itself

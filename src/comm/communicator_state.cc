@@ -141,7 +141,7 @@ void CommunicatorState::let_run(RequestState& request) {
 }
 
 void CommunicatorState::give_up(GroupedCall& grouped) {
-  fail_without_memory(grouped.call->collective);
+  fail_without_memory();
   if (grouped.request != nullptr) grouped.request->held = false;
 }
 

@@ -22,6 +22,11 @@ class Failure {
     const std::lock_guard guard(mutex_);
     return cause_;
   }
+  /// Its code and rank with other words, which take no memory where those do not.
+  Status in_brief(const char* words) const {
+    const std::lock_guard guard(mutex_);
+    return {cause_.code(), words, cause_.rank()};
+  }
   /// Where this rank was then.
   FailedIn place() const {
     const std::lock_guard guard(mutex_);

@@ -27,6 +27,9 @@ class JobCommunicator {
 
   /// First failure wins.
   virtual void fail(Status cause, Tell tell) = 0;
+  /// Memory is used up for what its calls need: it fails everywhere, and they lend nothing any
+  /// more. Needs no memory; without any the others are told later.
+  virtual void fail_without_memory() = 0;
   /// The calls of this rank and a peer differ, as `seen` says: a failure, once the job has said
   /// whose is the odd one.
   virtual void disagree(const Status& seen) = 0;

@@ -8,6 +8,7 @@
 #include "base/communicator_id.h"
 #include "base/keep_latest.h"
 #include "base/log.h"
+#include "base/make_room.h"
 #include "base/take_each.h"
 
 namespace unisono {
@@ -25,6 +26,16 @@ std::vector<FailureDecision> recall(std::uint32_t communicator, std::deque<Failu
   std::copy_if(kept->begin(), kept->end(), std::back_inserter(recalled), concerns);
   std::erase_if(*kept, concerns);
   return recalled;
+}
+
+template <typename Step>
+bool had_memory_for(const Step& step) {
+  try {
+    step();
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 // What concerns every communicator of a rank names ranks of the job.
@@ -103,7 +114,7 @@ void JobNews::hear(const FailureDecision& decision) {
 void JobNews::note_death(const FailureDecision& decision) {
   const bool is_known = decision.failed_rank >= 0 && is_dead(decision.failed_rank);
   if (is_known) return;
-  newly_dead_.reserve(newly_dead_.size() + 1);
+  make_room(newly_dead_);
   deaths_.push_back(decision);
   if (decision.failed_rank >= 0) newly_dead_.push_back(decision.failed_rank);
 }
@@ -194,9 +205,19 @@ void JobNews::tell_own_failure(const Event& event) {
 
 void JobNews::tend() {
   // The job's word first: what this rank finds out by itself may only follow from it.
-  poll_arbiter();
-  tell_events();
-  for (std::size_t i = 0; i < communicators_.size(); ++i) communicators_[i]->tend(peer_left_);
+  bool had_memory = had_memory_for([this] {
+    poll_arbiter();
+    tell_events();
+  });
+  if (has_no_memory_) {
+    for (std::size_t i = 0; i < communicators_.size(); ++i)
+      communicators_[i]->fail_without_memory();
+  }
+  // One that lacks memory keeps nothing from the others.
+  for (std::size_t i = 0; i < communicators_.size(); ++i) {
+    had_memory &= had_memory_for([&] { communicators_[i]->tend(peer_left_); });
+  }
+  if (!had_memory) throw std::bad_alloc();
 }
 
 void JobNews::mismatch(std::uint32_t communicator, Rank peer, const CallRecord& theirs,

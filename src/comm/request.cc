@@ -29,7 +29,7 @@ struct Kept {
 void await_end(detail::CommunicatorState& communicator, detail::RequestState& request) noexcept {
   if (insist([&] { communicator.wait(request, kNever); })) return;
   const Engine::Lock lock(communicator.runtime().engine());
-  communicator.fail_without_memory(request.call.collective);
+  communicator.fail_without_memory();
 }
 
 }  // namespace

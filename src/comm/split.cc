@@ -215,7 +215,7 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
   } catch (const std::bad_alloc&) {
     if (!progress.is_over && parent.size() > 1) {
       const Engine::Lock lock(parent.runtime().engine());
-      parent.fail_without_memory(Collective::kAllGather);
+      parent.fail_without_memory();
     }
     fail_part(parent, progress.part, {ErrorCode::kOutOfResources, "no memory", parent.rank()});
     throw;

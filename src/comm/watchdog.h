@@ -27,6 +27,10 @@ class Watchdog {
   /// Looks at a running call: ok, or why the communicator fails. `peer_left`, by world rank: who
   /// has left the job.
   Status look_at(detail::RequestState& request, TimePoint now, const std::vector<bool>& peer_left);
+  /// The deadline of a call that was looked at has passed.
+  static bool is_due(const detail::RequestState& request, TimePoint now) {
+    return request.notes.began != TimePoint{} && now >= request.notes.deadline;
+  }
   /// A call has ended well after its deadline had passed (WatchNotes::timed_out).
   void withdraw_timeout(const detail::RequestState& request) const;
   /// For whom a running call waits.

@@ -36,6 +36,8 @@ class WatchedCommunicator : public JobCommunicator {
   /// Once, before anything else.
   void enlist();
   Status failure() const { return failure_.cause(); }
+  /// Where this rank was then.
+  FailedIn failed_in() const { return failure_.place(); }
   /// Ok, or why no call can begin: closing it is a cause too, where there was none before.
   Status usable() const { return failure_.has_cause() ? failure() : Status(); }
   bool closed() const { return closed_; }
@@ -47,12 +49,9 @@ class WatchedCommunicator : public JobCommunicator {
   /// It has failed, and this rank may not go on either: later calls are told that.
   void note_partition(const Status& why) { failure_.replace(why); }
 
-  /// Memory is used up in the midst of a call: it fails everywhere, and its calls lend nothing any
-  /// more. Needs no memory; without any the others are told later.
-  void fail_without_memory(Collective collective);
-
   // JobCommunicator
   void fail(Status cause, Tell tell) final;
+  void fail_without_memory() final;
   /// The communicator fails once the job has named the rank whose call is wrong.
   void disagree(const Status& seen) final;
   void note_left(Rank member) final;
@@ -94,7 +93,7 @@ class WatchedCommunicator : public JobCommunicator {
   bool close_here();
 
   virtual TimePoint now() const = 0;
-  /// Before anybody is told, and before the calls end.
+  /// Before the calls end.
   virtual void on_failing(const Status& cause) { give_back_buffers(cause); }
   /// Before the calls end.
   virtual void on_closing() {}
@@ -109,6 +108,7 @@ class WatchedCommunicator : public JobCommunicator {
   Failure failure_;
 
  private:
+  void look_after_calls(TimePoint at, const std::vector<bool>& peer_left);
   void leave_job();
   FailedIn place(const RequestState* ending) const;
   void fail_by(const RequestState* ending, const Status& cause, Tell tell);

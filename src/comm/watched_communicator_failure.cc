@@ -10,8 +10,9 @@
 namespace unisono::detail {
 namespace {
 
-// Takes none itself: the text fits into the string.
-Status no_memory(Rank self) { return Status(ErrorCode::kOutOfResources, "no memory", self); }
+constexpr const char* kNoMemory = "no memory";  // takes none itself: it fits into a string
+
+Status no_memory(Rank self) { return Status(ErrorCode::kOutOfResources, kNoMemory, self); }
 
 }  // namespace
 
@@ -31,8 +32,13 @@ FailedIn WatchedCommunicator::place(const RequestState* ending) const {
     place = {std::min(place.number, static_cast<std::int64_t>(number)), true};
   };
   const auto take_request = [&](const RequestState& request) {
+    if (is_point_to_point(request.call.collective)) return;
     const StartedCall& call = request.at_peers();
-    if (!is_point_to_point(request.call.collective) && call.is_numbered) take(call.sequence);
+    if (request.is_on_device()) {
+      if (call.first_sequence) take(*call.first_sequence);
+    } else if (call.is_numbered) {
+      take(call.sequence);
+    }
   };
   for (const RequestState& request : requests_.running()) take_request(request);
   if (ending != nullptr) take_request(*ending);
@@ -51,9 +57,10 @@ void WatchedCommunicator::fail_by(const RequestState* ending, const Status& caus
 void WatchedCommunicator::spread_failure(Tell tell) {
   try {
     const Status cause = failure();
-    on_failing(cause);
+    // First, so that the reason is on its way where members that share memory see that it failed.
     if (tell == Tell::kEveryone && size() > 1) around_.arbiter.report_failure(decision_of(cause));
     tell = Tell::kNobody;
+    on_failing(cause);
     end_calls(cause);
   } catch (const std::bad_alloc&) {
     postpone(tell);
@@ -76,9 +83,9 @@ void WatchedCommunicator::finish_failing() {
   if (unfinished_) spread_failure(*unfinished_);
 }
 
-// Takes no memory. Nobody reads their buffers any more.
+// Takes no memory. Nobody reads their buffers any more. Members that share memory hear the cause.
 void WatchedCommunicator::end_calls_briefly() {
-  const Status brief = no_memory(rank());
+  const Status brief = failure_.in_brief(kNoMemory);
   give_back_buffers(brief);
   end_calls(brief);
 }
@@ -87,12 +94,10 @@ void WatchedCommunicator::end_calls(const Status& cause) {
   while (!requests_.running().empty()) around_.engine.fail(requests_.running().front(), cause);
 }
 
-void WatchedCommunicator::fail_without_memory(Collective collective) {
+void WatchedCommunicator::fail_without_memory() {
   try {
     fail(Status(ErrorCode::kOutOfResources,
-                "rank " + std::to_string(rank()) + " has no memory left for " +
-                    std::string(name_of(collective)),
-                rank()),
+                "rank " + std::to_string(rank()) + " has no memory left", rank()),
          Tell::kEveryone);
   } catch (const std::bad_alloc&) {
     if (failure_.set(no_memory(rank()), place(nullptr))) postpone(Tell::kEveryone);
@@ -181,6 +186,19 @@ void WatchedCommunicator::tend(const std::vector<bool>& peer_left) {
   }
   if (requests_.running().empty() && !failure_.is_suspected()) return;
   const TimePoint at = now();
+  try {
+    look_after_calls(at, peer_left);
+  } catch (const std::bad_alloc&) {
+    const auto& running = requests_.running();
+    const bool is_due = std::any_of(running.begin(), running.end(), [&](const auto& request) {
+      return Watchdog::is_due(request, at);
+    });
+    if (!is_due) throw;
+    fail_without_memory();
+  }
+}
+
+void WatchedCommunicator::look_after_calls(TimePoint at, const std::vector<bool>& peer_left) {
   if (failure_.is_suspected()) {  // what is decided explains whatever else is missing meanwhile
     if (failure_.is_overdue(at)) fail(failure_.suspicion(), Tell::kEveryone);
     return;

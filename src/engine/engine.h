@@ -125,6 +125,7 @@ class Engine {
   /// as often. Any thread.
   void watch();
   void unwatch() { watches_.fetch_sub(1, std::memory_order_relaxed); }
+  bool is_watched() const { return watches_.load(std::memory_order_relaxed) > 0; }
 
   /// Whether a thread waits in a call right now. Any thread.
   bool is_waited_in() const { return waiters_.load(std::memory_order_relaxed) > 0; }

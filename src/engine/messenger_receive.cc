@@ -5,6 +5,7 @@
 
 #include "base/communicator_id.h"
 #include "base/direct_memory.h"
+#include "base/make_room.h"
 #include "engine/idle.h"
 #include "engine/messenger_state.h"
 

@@ -1,6 +1,7 @@
 // The sending half of the messenger: eager, announced and granted messages, and control frames.
 #include <algorithm>
 
+#include "base/make_room.h"
 #include "engine/messenger_state.h"
 
 namespace unisono {

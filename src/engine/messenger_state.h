@@ -27,12 +27,6 @@ inline constexpr int kOffersMax = 2;
 /// beyond that wait their turn.
 inline constexpr std::size_t kWantsMax = 1 << 14;
 
-/// Adding one to the list cannot fail afterwards.
-template <typename Entry>
-void make_room(std::vector<Entry>& list) {
-  if (list.size() == list.capacity()) list.reserve(2 * list.size() + 8);
-}
-
 inline MessageKey key_of(const FrameHeader& header) {
   return {header.communicator, header.frame_class, header.index, header.sequence};
 }

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/per_process.h"
 #include "base/signals_blocked.h"
+#include "rendezvous/run_or_end.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -104,7 +105,7 @@ Result<ArbiterLoop*> start(ArbiterOptions options, GuardedFd rank_zero) {
     const SignalsBlocked blocked;
     job->thread = std::thread([job] {
       ::pthread_setname_np(::pthread_self(), "unisono-arbiter");
-      job->loop->run();
+      run_or_end("arbiter", [job] { job->loop->run(); });
       job->finished.store(true, std::memory_order_release);
     });
   } catch (const std::system_error& error) {

@@ -20,6 +20,7 @@
 #include "base/signals_blocked.h"
 #include "base/unique_fd.h"
 #include "rendezvous/arbiter_server.h"
+#include "rendezvous/run_or_end.h"
 #include "rendezvous/sockets.h"
 
 namespace unisono::rendezvous {
@@ -139,7 +140,9 @@ Status start_service() {
   }
   try {
     const SignalsBlocked blocked;
-    service->thread = std::thread([running = service.get()] { serve_until_ended(*running); });
+    service->thread = std::thread([running = service.get()] {
+      run_or_end("control connection", [&] { serve_until_ended(*running); });
+    });
   } catch (const std::system_error& error) {
     return {ErrorCode::kOutOfResources,
             fmt::format("the control connection cannot be served: no thread for it ({}); raise "

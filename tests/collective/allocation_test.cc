@@ -14,8 +14,10 @@
 #include <utility>
 
 #include "tests/collective/collective_case.h"
+#include "tests/fault/outcome_board.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/refused_allocation.h"
+#include "tests/support/shared.h"
 #include "tests/support/watchdog.h"
 
 namespace unisono::test {
@@ -306,7 +308,7 @@ TEST_P(Allocation, ThatFailsForGoodEndsTheCallEverywhere) {
   const auto run_all = [](const LentCall& call, std::size_t count) {
     int refused = 0;
     for (std::uint64_t nth = 1; nth < 60 && run_without_memory(call, count, GetParam(), nth);
-         nth *= 2) {
+         ++nth) {
       ++refused;
     }
     EXPECT_GT(refused, 1) << call.name;
@@ -314,6 +316,77 @@ TEST_P(Allocation, ThatFailsForGoodEndsTheCallEverywhere) {
   for (const LentCall& call : kLentCalls) run_all(call, 100);
   for (const LentCall& call : kGivenCalls) {
     for (const std::size_t count : {100UL, 100'000UL}) run_all(call, count);
+  }
+}
+
+// Without any memory in its whole process the calls of a rank end by their deadlines at the latest,
+// and the other one is told once there is some again.
+TEST_P(Allocation, ThatFailsOnEveryThreadEndsCallsEverywhere) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  struct Board {
+    std::atomic<bool> has_ended = false, has_heard = false;
+    Outcome heard;
+  };
+  for (const bool is_polled : {false, true}) {
+    SCOPED_TRACE(is_polled ? "test()" : "on_completion()");
+    Shared<Board> board;
+    const auto run_without_memory = [&](Communicator& comm) {
+      std::vector<int> data(100);
+      std::atomic<int> completed = 0;
+      Request request =
+          comm.all_reduce_async(data, ops::sum, {.timeout = std::chrono::milliseconds(100)});
+      request.on_completion([&](const Status&) { ++completed; });
+      refused_everywhere = Refused::kAllButControl;
+      while (is_polled ? !request.test() : completed == 0) std::this_thread::yield();
+      refused_everywhere = Refused::kNone;
+      board->has_ended = true;
+      while (!board->has_heard) static_cast<void>(comm.status());
+    };
+    const auto hear = [&](Communicator& comm) {
+      while (!board->has_ended) std::this_thread::yield();
+      std::vector<int> data(100);
+      board->heard = outcome_of([&] {
+        for (;;) comm.all_reduce(data, ops::sum);  // the first may have its result
+      });
+      board->has_heard = true;
+    };
+    spawn(2,
+          [&](Communicator& comm) {
+            comm.barrier();
+            comm.rank() == 0 ? run_without_memory(comm) : hear(comm);
+          },
+          {.as = SpawnOptions::As::kProcesses, .transport = GetParam()});
+    EXPECT_EQ(board->heard.code, ErrorCode::kOutOfResources) << board->heard.message;
+    EXPECT_EQ(board->heard.rank, 0) << board->heard.message;
+  }
+}
+
+// A rank that cannot hear what the job says does not stay, deaf: its process ends.
+TEST(AllocationOfTheControlThread, ThatFailsEndsTheProcessAndIsTold) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  struct Board {
+    std::atomic<bool> has_begun = false;
+    Outcome heard[2];
+  };
+  Shared<Board> board;
+  const auto body = [&](Communicator& comm) {
+    Communicator other = comm.duplicate();
+    other.barrier();
+    if (comm.rank() == 2) {
+      refused_everywhere = Refused::kAll;
+      board->has_begun = true;
+      for (;;) std::this_thread::yield();
+    }
+    if (comm.rank() == 1) {
+      while (!board->has_begun) std::this_thread::yield();
+      other.abort("rank 2 is to hear of this");
+    }
+    board->heard[comm.rank()] = outcome_of([&] { comm.barrier(); });
+  };
+  EXPECT_THROW(spawn(3, body, {.as = SpawnOptions::As::kProcesses}), Error);
+  for (const Outcome& heard : board->heard) {
+    EXPECT_EQ(heard.code, ErrorCode::kRankFailed) << heard.message;
+    EXPECT_EQ(heard.rank, 2) << heard.message;
   }
 }
 

@@ -17,5 +17,9 @@ extern constinit thread_local std::uint64_t refused_from;
 extern constinit thread_local std::size_t refused_bytes;
 /// On any thread.
 extern std::atomic<bool> was_refused;
+/// As long as it is set, all of the process fail, or all but those of the threads that speak with
+/// the arbiter and are one.
+enum class Refused { kNone, kAll, kAllButControl };
+extern std::atomic<Refused> refused_everywhere;
 
 }  // namespace unisono::test

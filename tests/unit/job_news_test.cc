@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <new>
 #include <string>
 #include <vector>
 
@@ -36,17 +37,23 @@ class Told final : public JobCommunicator {
     waits->push_back({members_.id(), 5, {}});
   }
   void fail(Status cause, Tell tell) override {
+    if (lacks_memory) throw std::bad_alloc();
     told.push_back("failed by " + std::to_string(cause.rank()) + ": " + cause.message() +
                    (tell == Tell::kEveryone ? ", to tell everyone" : ""));
   }
+  void fail_without_memory() override { told.push_back("failed without memory"); }
   void disagree(const Status& seen) override {
     told.push_back("differs from " + std::to_string(seen.rank()) + ": " + seen.message());
   }
   void note_left(Rank member) override { told.push_back("left by " + std::to_string(member)); }
-  void tend(const std::vector<bool>& peer_left) override { peer_left_ = peer_left; }
+  void tend(const std::vector<bool>& peer_left) override {
+    if (lacks_memory) throw std::bad_alloc();
+    peer_left_ = peer_left;
+  }
 
   std::vector<std::string> told;
   std::vector<bool> peer_left_;
+  bool lacks_memory = false;
   mutable int times_asked = 0;
 
  private:
@@ -213,6 +220,31 @@ TEST_F(JobNewsTest, TellsWhereThisRankHadNoMemory) {
   news_.tell_events();
   news_.tell_events();
   EXPECT_THAT(world.told, ElementsAre("failed by 0: rank 0 has no memory left"));
+}
+
+TEST_F(JobNewsTest, LooksAfterTheOthersWhereOneLacksMemory) {
+  news_.add(small_);
+  news_.add(large_);
+  small_.lacks_memory = true;
+  news_.hear(leaving_of(9));
+  EXPECT_THROW(news_.tend(), std::bad_alloc);
+  ASSERT_EQ(large_.peer_left_.size(), 10U);
+  EXPECT_TRUE(large_.peer_left_[9]);
+}
+
+TEST_F(JobNewsTest, EndsTheCallsOfAllWhereItCannotTellThatThereIsNoMemory) {
+  Told world(kWorldId, {0, 9}), other(3, {2, 0});
+  news_.add(world);
+  news_.add(other);
+  world.lacks_memory = true;
+  news_.no_memory(kEveryCommunicator);
+  EXPECT_THROW(news_.tend(), std::bad_alloc);
+  EXPECT_THAT(world.told, ElementsAre("failed without memory"));
+  EXPECT_THAT(other.told, ElementsAre("failed without memory"));
+  world.lacks_memory = false;
+  news_.tend();
+  EXPECT_THAT(world.told,
+              ElementsAre("failed without memory", "failed by 0: rank 0 has no memory left"));
 }
 
 TEST_F(JobNewsTest, AnswersQuestionsOnceTheCommunicatorIsMade) {

@@ -7,18 +7,25 @@ void HostPart::serve(const Call& served) {
   call_.record = backends_.device_record_of(served);
   call_.sequence = 0;
   call_.is_numbered = false;
+  call_.first_sequence.reset();
 }
 
 Status HostPart::start_metadata_exchange(const Call& served, std::span<const std::byte> mine,
                                          std::span<std::byte> all) {
   UNISONO_ASSIGN(operation_, backends_.start_metadata_exchange(call_, served, mine, all));
+  note_number();
   return Status();
 }
 
 Status HostPart::start(const Call& part, const HostBackends::Checked& checked) {
   call_.reset(part);
   UNISONO_ASSIGN(operation_, backends_.start(call_, checked));
+  note_number();
   return Status();
+}
+
+void HostPart::note_number() {
+  if (call_.is_numbered && !call_.first_sequence) call_.first_sequence = call_.sequence;
 }
 
 Result<bool> HostPart::advance() {

@@ -32,6 +32,7 @@ class HostPart {
   const StartedCall& call() const { return call_; }
 
  private:
+  void note_number();
   void end(bool succeeded);
 
   HostBackends& backends_;
