@@ -222,6 +222,12 @@ unisono_code unisono_rejoin(const unisono_store* store, const char* name, std::i
   });
 }
 
+std::int64_t unisono_comm_parent_failed_in(const unisono_comm* comm, std::int32_t* had_begun) {
+  const FailedIn place = comm == nullptr ? FailedIn() : comm->value.parent_failed_in();
+  if (had_begun != nullptr) *had_begun = place.had_begun ? 1 : 0;
+  return place.number;
+}
+
 std::int32_t unisono_comm_rank(const unisono_comm* comm) {
   return comm == nullptr ? -1 : comm->value.rank();
 }

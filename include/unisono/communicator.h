@@ -182,12 +182,16 @@ class UNISONO_API Communicator : public Collectives {
   /// (zero: the job's timeout; a rank that a passed deadline has named is given 3 s). A rank that
   /// fails meanwhile is left out as well. A communicator that has not failed fails first, with
   /// kAborted on all its ranks; close it afterwards, as after any failure. It may be called again.
-  /// A call that failed on some ranks may have succeeded on others: agree on where to go on.
+  /// A call that failed on some ranks may have succeeded on others: parent_failed_in() says where.
   /// Blocks. Throws Error: on a rank that the others go on without, why (kRankFailed, kTimeout and
   /// its own rank); kPartitioned, here and in every later call, on ranks that hear half of the
   /// members that may live or fewer, since the others may go on (at half: the ones with the lowest
   /// rank); kOutOfResources where the communicator cannot be made.
   Communicator shrink(std::chrono::milliseconds timeout = {});
+  /// Of one that shrink() has made: where its ranks stood in the collectives of the one that it was
+  /// made of, the same on all of them: the number of the oldest that was not over on each, all
+  /// before being complete, and whether one had begun it, and may have its result. -1 of others.
+  FailedIn parent_failed_in() const;
 
   /// Growing again: collective over the members of a communicator that works, most often one that
   /// shrink() has made. Rank 0 looks in `store` for newcomers that wait in rejoin() under the same
@@ -210,6 +214,10 @@ class UNISONO_API Communicator : public Collectives {
   /// thread; returns when the callbacks of what it ends have run. In a callback it returns before:
   /// they run once that callback is over.
   void abort(const std::string& reason = "abort() was called");
+  /// The same where another rank is the cause, as in a program of several communicators that ends
+  /// all of them by one's failure: every rank hears `failed_rank`, numbered as here, or -1 for
+  /// none. Throws kInvalidArgument for others.
+  void abort(const std::string& reason, Rank failed_rank);
   /// Local and idempotent: ends what is unfinished, says goodbye; the job's last one lets sends
   /// drain before, for at most 2 s. Memory and descriptors of the job are given back once all its
   /// communicators, closed ones too, and requests are destroyed. Destroying an unfinished Request

@@ -116,6 +116,10 @@ UNISONO_C_API unisono_code unisono_comm_subset(unisono_comm* comm, const int32_t
  * live, that these may go on. `comm` is to be destroyed all the same. */
 UNISONO_C_API unisono_code unisono_comm_shrink(unisono_comm* comm, int64_t timeout_ms,
                                                unisono_comm** left);
+/* Of one that unisono_comm_shrink() has made: where its ranks stood in the collectives of the one
+ * before, the same on all of them: the number of the oldest that was not over on each, and in
+ * *had_begun, which may be null, whether one had begun it. -1 of others. */
+UNISONO_C_API int64_t unisono_comm_parent_failed_in(const unisono_comm* comm, int32_t* had_begun);
 
 /* GrowOptions of unisono/options.h. */
 typedef struct unisono_grow_options {

@@ -31,6 +31,13 @@ std::shared_ptr<detail::CommunicatorState> change(
   return other;
 }
 
+// Null where there is nothing that this process may abort.
+std::shared_ptr<detail::CommunicatorState> keep_to_abort(
+    const std::shared_ptr<detail::CommunicatorState>& held) {
+  const std::lock_guard lock(changes.get());
+  return held == nullptr || held->runtime().is_forked_copy() ? nullptr : held;
+}
+
 // Of a communicator that goes, where nobody hears of an error. Memory that is used up may be there
 // again a moment later; what cannot be closed is leaked until exit, since peers know it still.
 void close_for_good(Communicator& communicator,
@@ -211,6 +218,10 @@ Communicator Communicator::grow(Store& store, std::string_view name, const GrowO
   return Communicator(std::move(*grown));
 }
 
+FailedIn Communicator::parent_failed_in() const {
+  return state_ == nullptr ? FailedIn() : state_->parent_failed_in();
+}
+
 Communicator Communicator::grow(const GrowOptions& options) {
   const std::shared_ptr<detail::CommunicatorState> keep = state_;  // a callback may drop this one
   Result<std::shared_ptr<detail::CommunicatorState>> grown =
@@ -220,12 +231,20 @@ Communicator Communicator::grow(const GrowOptions& options) {
 }
 
 void Communicator::abort(const std::string& reason) {
-  std::shared_ptr<detail::CommunicatorState> keep;
-  {
-    const std::lock_guard lock(changes.get());
-    keep = state_;
+  const std::shared_ptr<detail::CommunicatorState> keep = keep_to_abort(state_);
+  if (keep != nullptr) keep->abort(reason, keep->rank());
+}
+
+void Communicator::abort(const std::string& reason, Rank failed_rank) {
+  const std::shared_ptr<detail::CommunicatorState> keep = keep_to_abort(state_);
+  if (keep == nullptr) return;
+  if (failed_rank < -1 || failed_rank >= keep->size()) {
+    throw keep->error(Status(ErrorCode::kInvalidArgument,
+                             "failed_rank " + std::to_string(failed_rank) + " is none of " +
+                                 std::to_string(keep->size()) + " ranks, nor -1"),
+                      "abort");
   }
-  if (keep != nullptr && !keep->runtime().is_forked_copy()) keep->abort(reason);
+  keep->abort(reason, failed_rank);
 }
 
 void Communicator::close() {

@@ -10,12 +10,14 @@ namespace unisono::detail {
 // A rank outside of calls hears here what the job has decided meanwhile.
 Status CommunicatorState::status() {
   const Status suspicion = devices_.members_failure();
-  if (failure().ok()) runtime_->engine().beat();
+  // Where memory was used up as a communicator failed, the others hear of it by the next beat.
+  Engine& engine = runtime_->engine();
+  if (failure().ok() || engine.is_watched()) engine.beat();
   if (suspicion.ok()) return failure();
   // The decision is on its way, and says more.
   const TimePoint limit = Clock::now() + grace::kCause;
   while (failure().ok() && Clock::now() < limit) {
-    runtime_->engine().beat();
+    engine.beat();
     sched_yield();
   }
   const Status told = failure();
@@ -35,9 +37,9 @@ Status CommunicatorState::look_at_peers() {
   }
 }
 
-void CommunicatorState::abort(const std::string& reason) {
+void CommunicatorState::abort(const std::string& reason, Rank failed_rank) {
   const Engine::Lock lock(runtime_->engine());
-  fail(Status(ErrorCode::kAborted, reason, rank()), Tell::kEveryone);
+  fail(Status(ErrorCode::kAborted, reason, failed_rank), Tell::kEveryone);
 }
 
 void CommunicatorState::close() {
@@ -84,7 +86,7 @@ Error CommunicatorState::error(const Status& status, std::string_view operation)
   context.operation = std::string(operation);
   const bool concerns_call_alone =
       status.code() == ErrorCode::kInvalidArgument || status.code() == ErrorCode::kUnsupported;
-  if (!concerns_call_alone) context.failed_in = failure_.place();
+  if (!concerns_call_alone) context.failed_in = failed_in();
   if (status.rank() >= 0 && status.rank() < size()) {
     const Rank failed = members_.world_rank(status.rank());
     context.host = runtime_->world().members[static_cast<std::size_t>(failed)].host_name;

@@ -66,9 +66,12 @@ class CommunicatorState final : public WatchedCommunicator,
 
   /// As failure(), but also finds a failed member whose streams may have reported a replay as done.
   Status status();
-  void abort(const std::string& reason);
+  void abort(const std::string& reason, Rank failed_rank);
   /// Where it throws it is not closed.
   void close();
+  /// As Communicator::parent_failed_in(). Set before others have it.
+  FailedIn parent_failed_in() const { return parent_failed_in_; }
+  void set_parent_failed_in(FailedIn place) { parent_failed_in_ = place; }
   /// It stays as it is until the process exits. Takes no memory.
   void leak() { itself_ = shared_from_this(); }
 
@@ -102,6 +105,7 @@ class CommunicatorState final : public WatchedCommunicator,
 
   const std::shared_ptr<Runtime> runtime_;
   CommunicatorDevices devices_;
+  FailedIn parent_failed_in_;
   std::shared_ptr<CommunicatorState> itself_;  // once it is leaked
 };
 

@@ -1,6 +1,7 @@
 #include "comm/shrink.h"
 
 #include <algorithm>
+#include <array>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -36,6 +37,7 @@ class Shrinking {
   void warn_once(TimePoint since);
   void form_that_of_survivors();
   Status form(std::uint32_t id, const std::vector<Rank>& survivors);
+  Result<FailedIn> agree_on_place();
   void drop();
   Status in_ranks_of_parent(const Status& why) const;
   Status refused(const Status& why);
@@ -131,8 +133,26 @@ Status Shrinking::form(std::uint32_t id, const std::vector<Rank>& survivors) {
   const auto self = std::find(members.begin(), members.end(), runtime_.world().rank);
   const auto place = static_cast<Rank>(self - members.begin());
   meeting_ = make_enlisted(parent_.shared_runtime(), id, std::move(members), place, nullptr);
+  UNISONO_ASSIGN(const FailedIn failed_in, agree_on_place());
   UNISONO_ASSIGN(made_, split(*meeting_, 0, place));
+  made_->set_parent_failed_in(failed_in);
   return Status();
+}
+
+// The least of where each stood, and whether one was beyond that. A call and its beginning count
+// one each, so that both are a minimum.
+Result<FailedIn> Shrinking::agree_on_place() {
+  const FailedIn own = parent_.failed_in();
+  std::array<std::int64_t, 2> least{2 * own.number, -(2 * own.number + (own.had_begun ? 1 : 0))};
+  UNISONO_TRY(meeting_
+                  ->run({.collective = Collective::kAllReduce,
+                         .in = least.data(),
+                         .out = least.data(),
+                         .count = least.size(),
+                         .type = DataType::kInt64,
+                         .op = ops::min})
+                  .status);
+  return FailedIn{least[0] / 2, -least[1] > least[0]};
 }
 
 void Shrinking::drop() {

@@ -279,6 +279,10 @@ TEST(CCommunicators, SurvivorsGoOn) {
     unisono_comm* left = nullptr;
     EXPECT_TRUE(is_ok(unisono_comm_shrink(whole, 0, &left)));
     EXPECT_EQ(unisono_comm_size(left), 3);
+    EXPECT_EQ(unisono_comm_parent_failed_in(left, nullptr), 0);
+    std::int32_t had_begun = -1;
+    EXPECT_EQ(unisono_comm_parent_failed_in(comm, &had_begun), -1);
+    EXPECT_EQ(had_begun, 0);
     unisono_comm_destroy(whole);
     expect_sum(left);
     unisono_comm_destroy(left);

@@ -228,6 +228,31 @@ void abort_many_calls() {
   });
 }
 
+// Its kernels wait in streams, and nothing of it is done on the host any more.
+void fail_in_a_stream() {
+  run_device_ranks({.ranks = 2}, [](Communicator& comm) {
+    Communicator doomed = comm.duplicate();
+    doomed.barrier();
+    DeviceUser user;
+    float* const mine = user.make<float>({1});
+    HeldStream held(user.stream());
+    doomed.all_reduce(mine, mine, 1, kFloat, ops::sum, {.stream = user.stream()});
+    comm.barrier();
+    if (comm.rank() == 1) doomed.abort("enough");
+    await_failure(doomed);
+    held.let_go();
+    const Communicator left = doomed.shrink();
+    EXPECT_EQ(left.parent_failed_in().number, 1);
+    EXPECT_TRUE(left.parent_failed_in().had_begun);
+    user.finish();
+  });
+}
+
+TEST_F(DeviceOddWorld, ACallThatFailsInAStreamIsWhereItsRanksStood) {
+  const Setting leaks("FAKE_CUDA_LEAKS", "ignore");
+  expect_success_alone(fail_in_a_stream);
+}
+
 TEST_F(DeviceOddWorld, ManyAbortedCallsInAStreamDoNotHoldUpAnotherCommunicator) {
   const Setting leaks("FAKE_CUDA_LEAKS", "ignore");
   expect_success_alone(abort_many_calls);

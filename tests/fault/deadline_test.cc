@@ -358,6 +358,26 @@ TEST_P(Deadline, AFailureOfANewCommunicatorReachesMembersThatWereStillMakingIt) 
   }
 }
 
+TEST_P(Deadline, AnAbortNamesWhomItsRankSays) {
+  run_ranks(3, GetParam(), [&](Communicator& comm) {
+    Communicator part = comm.duplicate();
+    if (comm.rank() == 0) {
+      for (const Rank nobody : {-2, 3}) {
+        const Outcome refused = outcome_of([&] { part.abort("never heard", nobody); });
+        EXPECT_EQ(refused.code, ErrorCode::kInvalidArgument) << refused.message;
+      }
+      part.abort("rank 2 has gone astray", 2);
+    }
+    const Outcome outcome = outcome_of([&] {
+      for (;;) part.barrier();
+    });
+    EXPECT_EQ(outcome.code, ErrorCode::kAborted) << outcome.message;
+    EXPECT_EQ(outcome.rank, 2) << outcome.message;
+    EXPECT_THAT(std::string(outcome.message), HasSubstr("gone astray"));
+    comm.barrier();  // which has not
+  });
+}
+
 TEST_P(Deadline, FarTimeoutsAreNoPastOnes) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     constexpr auto kFar = std::chrono::milliseconds::max();

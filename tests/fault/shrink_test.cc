@@ -302,6 +302,31 @@ TEST_P(ShrinkOfThreads, EndsAHealthyCommunicatorForAll) {
   });
 }
 
+// All stand between two collectives, or some have begun another one.
+TEST_P(ShrinkOfThreads, AgreesOnWhereTheCollectivesEnded) {
+  for (const int beginners : {0, 1, kRanks}) {
+    SCOPED_TRACE(std::to_string(beginners) + " have begun another one");
+    run_ranks(kRanks, GetParam(), [&](Communicator& comm) {
+      Communicator part = comm.duplicate();
+      EXPECT_EQ(part.parent_failed_in().number, -1);
+      for (int i = 0; i < 3; ++i) part.barrier();
+      int value = 1;
+      Request begun;
+      if (comm.rank() < beginners && comm.rank() != 1) {
+        begun = part.all_reduce_async(&value, &value, 1, DataType::kInt32, ops::sum);
+      }
+      comm.barrier();
+      if (comm.rank() == 1) part.abort("no more");
+      EXPECT_TRUE(eventually([&] { return !part.status().ok(); }));
+      Communicator left = part.shrink();
+      EXPECT_EQ(left.parent_failed_in().number, 3);
+      EXPECT_EQ(left.parent_failed_in().had_begun, beginners > 0);
+      EXPECT_EQ(left.duplicate().parent_failed_in().number, -1);
+      comm.barrier();
+    });
+  }
+}
+
 TEST_P(ShrinkOfThreads, LeavesNothingBehind) {
   run_ranks(kRanks, GetParam(), [](Communicator& comm) {
     std::ptrdiff_t before = 0;
@@ -316,7 +341,10 @@ TEST_P(ShrinkOfThreads, LeavesNothingBehind) {
       if (comm.rank() == 0 && round == 1) before = open_descriptors();
       comm.barrier();
     }
-    if (comm.rank() == 0) require(open_descriptors() == before, "descriptors are left");
+    // Those of an arbiter before this one may have been open still.
+    if (comm.rank() == 0) {
+      require(eventually([&] { return open_descriptors() <= before; }), "descriptors are left");
+    }
     comm.barrier();
   });
 }

@@ -43,9 +43,9 @@ class RankStrategy : public Strategy {
     return model_->forward(inputs, pass);
   }
   Model& model() override { return *model_; }
-  void abort(const std::string& reason) override {
-    communicator_.abort(reason);
-    if (exchange_) exchange_->abort(reason);
+  void abort(const std::string& reason, Rank failed_rank) override {
+    communicator_.abort(reason, failed_rank);
+    if (exchange_) exchange_->abort(reason, failed_rank);
   }
 
  protected:
@@ -114,9 +114,9 @@ class Ddp : public RankStrategy {
     mine.traffic += ddp_.control().traffic();
     return {mine};
   }
-  void abort(const std::string& reason) override {
-    RankStrategy::abort(reason);
-    ddp_.control().abort(reason);
+  void abort(const std::string& reason, Rank failed_rank) override {
+    RankStrategy::abort(reason, failed_rank);
+    ddp_.control().abort(reason, failed_rank);
   }
 
  private:
@@ -155,9 +155,9 @@ class Zero : public RankStrategy {
     mine.traffic += zero_.control().traffic();
     return {mine};
   }
-  void abort(const std::string& reason) override {
-    RankStrategy::abort(reason);
-    zero_.control().abort(reason);
+  void abort(const std::string& reason, Rank failed_rank) override {
+    RankStrategy::abort(reason, failed_rank);
+    zero_.control().abort(reason, failed_rank);
   }
 
  private:

@@ -39,8 +39,9 @@ class Strategy {
   /// without communication.
   virtual void take_optimizer(Checkpoint* checkpoint) = 0;
   virtual void restore_optimizer(const Checkpoint& checkpoint) = 0;
-  /// This rank cannot go on: ends the calls in which others wait for it.
-  virtual void abort(const std::string& reason) { static_cast<void>(reason); }
+  /// This rank cannot go on, because of itself or of `failed_rank`: ends the calls in which others
+  /// wait for it.
+  virtual void abort(const std::string& /*reason*/, Rank /*failed_rank*/) {}
   /// One entry for each device of this process; `peak_memory` is the calling
   /// thread's, for those that have no devices of their own.
   virtual std::vector<DeviceCost> costs(std::size_t peak_memory) = 0;

@@ -228,8 +228,11 @@ void guarded(Training& training, std::optional<Checkpoint>* state, const Work& w
     if (training.options.elastic && error != nullptr && is_survivable(*error)) {
       *state = state_of(training);
     } else {
-      training.strategy.abort(failure.what());
-      training.world.abort(failure.what());
+      // All its communicators number the ranks alike.
+      const Rank failed_rank =
+          error != nullptr && error->rank() >= 0 ? error->rank() : training.world.rank();
+      training.strategy.abort(failure.what(), failed_rank);
+      training.world.abort(failure.what(), failed_rank);
     }
     throw;
   }

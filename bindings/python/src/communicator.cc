@@ -1,5 +1,6 @@
 #include "bindings/python/src/communicator.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -326,8 +327,9 @@ void define_communicators(nb::module_& module) {
       .def("end", &Member::end)
       .def("forget_threads", &Member::forget_threads)
       .def("abort",
-           [](Member& member, const std::string& reason) {
+           [](Member& member, const std::string& reason, std::optional<Rank> failed_rank) {
              const Beside beside(member);
+             if (failed_rank) return member.value().abort(reason, *failed_rank);
              member.value().abort(reason);
            })
       .def("close",
@@ -340,6 +342,11 @@ void define_communicators(nb::module_& module) {
              const Status found = status(member);
              return nb::make_tuple(static_cast<int>(found.code()), found.rank(),
                                    found.message().c_str());
+           })
+      .def("parent_failed_in",
+           [](Member& member) {
+             const FailedIn place = member.value().parent_failed_in();
+             return nb::make_tuple(place.number, place.had_begun);
            })
       .def("host_of", &host_of)
       .def("describe", &describe)

@@ -80,6 +80,14 @@ class Communicator(Collectives, PointToPoint, ObjectStreams, Closing):
         code, rank, message = self._member.status()
         return None if code == 0 else make_error(code, rank, message)
 
+    @property
+    def parent_failed_in(self) -> Optional[Tuple[int, bool]]:
+        """Of one that shrink() has made: where its ranks stood in the collectives of the one before,
+        the same on all of them: the number of the oldest that was not over on each, and whether one
+        had begun it. None of others."""
+        number, had_begun = self._member.parent_failed_in()
+        return None if number < 0 else (number, had_begun)
+
     def host_of(self, rank: int) -> str:
         """The rank's host name, as it told; empty for a rank that does not exist."""
         return self._member.host_of(rank)
@@ -180,9 +188,12 @@ class Communicator(Collectives, PointToPoint, ObjectStreams, Closing):
 
     # ---- The end ---------------------------------------------------------------------------
 
-    def abort(self, reason: str = "abort() was called") -> None:
-        """Ends each pending and later call on every rank with Aborted. Any thread."""
-        self._member.abort(reason)
+    def abort(
+        self, reason: str = "abort() was called", failed_rank: Optional[int] = None
+    ) -> None:
+        """Ends each pending and later call on every rank with Aborted. Any thread. The others hear
+        this rank, or ``failed_rank`` where that is the cause."""
+        self._member.abort(reason, failed_rank)
 
     def close(self) -> None:
         """Ends what is unfinished, says goodbye. Local; may come twice. Memory and descriptors go

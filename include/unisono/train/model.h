@@ -44,6 +44,7 @@
 #include <vector>
 
 #include "unisono/train/tensor.h"
+#include "unisono/types.h"
 
 namespace unisono::train {
 
@@ -91,8 +92,9 @@ class StatisticsExchange {
   /// `all` holds ranks() * mine.size() values, by rank.
   virtual void all_gather(std::span<const float> mine, std::span<float> all) = 0;
   virtual void all_reduce_sum(std::span<float> values) = 0;
-  /// This rank cannot go on: ends the calls in which the other ranks wait for it.
-  virtual void abort(const std::string& /*reason*/) {}
+  /// This rank cannot go on, because of itself or of `failed_rank` of ranks(), -1 where that is not
+  /// known: ends the calls in which the other ranks wait for it.
+  virtual void abort(const std::string& /*reason*/, Rank /*failed_rank*/) {}
 };
 
 /// One forward pass and its backward: what the caller asks for, and what it learns.

@@ -21,7 +21,9 @@ class SyncBatchNormExchange : public StatisticsExchange {
   int ranks() const override { return communicator_.size(); }
   void all_gather(std::span<const float> mine, std::span<float> all) override;
   void all_reduce_sum(std::span<float> values) override;
-  void abort(const std::string& reason) override { communicator_.abort(reason); }
+  void abort(const std::string& reason, Rank failed_rank) override {
+    communicator_.abort(reason, failed_rank < 0 ? communicator_.rank() : failed_rank);
+  }
 
   /// What the statistics go over, for counting.
   Communicator& communicator() { return communicator_; }

@@ -1,7 +1,9 @@
 // Ranks that disagree, give up or throw: everyone learns who and why, and nobody hangs.
 #include <gmock/gmock.h>
 
+#include <functional>
 #include <stdexcept>
+#include <vector>
 
 #include "tests/train/ddp/ddp_world.h"
 #include "unisono/train/micro_batches.h"
@@ -108,6 +110,26 @@ TEST_P(Failure, ARankWhoseLossThrowsEndsTheOthers) {
     train::MicroBatchTrainer trainer(model, own, 3);
     comm.barrier();
     expect_blamed(comm, 1, [&] { trainer.step(std::span(&batch, 1), loss(comm), *sgd, 0.1F); });
+    comm.barrier();
+  });
+}
+
+// Rank 2 hears of it from rank 0 alone, which has seen it on another communicator.
+TEST_P(Failure, WhoFailsByAnotherRankNamesThatOne) {
+  run_ranks(3, GetParam(), [](Communicator& comm) {
+    Communicator own = comm.duplicate();
+    ToyModel model;
+    train::ZeroOptimizer zero(model, own, [](std::size_t n) { return train::make_sgd(n); });
+    comm.barrier();
+    const std::vector<std::function<void()>> parts = {
+        [&] { zero.update(0.1F); },
+        [&] {
+          own.abort("out of paper");
+          throw std::runtime_error("out of paper");
+        },
+        [&] { zero.control().barrier(); },
+    };
+    expect_blamed(comm, 1, parts[static_cast<std::size_t>(comm.rank())]);
     comm.barrier();
   });
 }

@@ -65,6 +65,10 @@ def test_survivors_go_on(comm):
         whole.close()
         assert (left.rank, left.size) == (comm.rank, comm.size)
         assert left.all_reduce(np.ones(3))[0] == comm.size
+        stood = left.all_gather_objects((made, caught.value.in_operation))
+        least = min(number for number, _ in stood)
+        assert left.parent_failed_in == (least, max(stood) > (least, False))
+        assert left.duplicate().parent_failed_in is None
     with pytest.raises(unisono.Aborted):
         whole.shrink()
 
