@@ -221,14 +221,20 @@ std::set<Rank> FailureDecider::awaited_by(Rank rank) const {
   return awaited;
 }
 
+bool FailureDecider::has_timed_out(Rank rank) const {
+  return std::any_of(timeouts_.begin(), timeouts_.end(),
+                     [rank](const auto& each) { return each.second.late.contains(rank); });
+}
+
 std::vector<Rank> FailureDecider::chain_from(const std::set<Rank>& ranks,
                                              std::set<Rank>* ends) const {
   std::vector<Rank> chain(ranks.begin(), ranks.end());
   std::set<Rank> seen = ranks;
   for (std::size_t at = 0; at < chain.size(); ++at) {
     const Rank rank = chain[at];
-    // What it reported before it was asked may be over.
-    const bool says_all = presence(rank) == Presence::kHere && answered_.count(rank) > 0;
+    // What it reported before it was asked may be over, unless its deadline has passed since.
+    const bool says_all =
+        presence(rank) == Presence::kHere && (answered_.count(rank) > 0 || has_timed_out(rank));
     const std::set<Rank> awaited = says_all ? awaited_by(rank) : std::set<Rank>();
     if (awaited.empty()) ends->insert(rank);
     for (const Rank each : awaited) {

@@ -262,6 +262,12 @@ TEST_F(ChainOfWaits, ThatIsACircleNamesWhoHadNotArrived) {
   EXPECT_EQ(decision({0, 1, 2, 3}).failed_rank, 2);
 }
 
+// Rank 0 has said whom it waits for as its deadline passed, and its answer comes too late.
+TEST_F(ChainOfWaits, ThatComesBackToTheLateRankIsACircleThoughThatDoesNotAnswer) {
+  answer = [&] { decider_.on_waits(3, {{{4, 1, {0}, {}}}}, kStart + milliseconds(2)); };
+  EXPECT_EQ(decision({0, 1, 2, 3}).failed_rank, 2);
+}
+
 TEST(FailureDecider, OfAMessageNamesWhoHoldsUpThePeer) {
   FailureDecider decider(members(4));
   decider.on_waiting(3, {1, kPointToPointSequence, {1}, {}});  // of another message
