@@ -308,7 +308,7 @@ TEST(Grow, GoesOnWithoutANewcomerThatDiesOnItsWay) {
   Newcomers newcomers(store);
   newcomers.add_one_that_dies();
   // Long enough for the members to meet.
-  const milliseconds patience(is_sanitized() ? 3000 : 500);
+  const milliseconds patience(is_sanitized() ? 3000 : 2000);
   run_ranks(3, "auto", [&](Communicator& comm) {
     const Outcome outcome =
         outcome_of([&] { comm.grow(store, kGroup, {.wait = kCallTimeout, .timeout = patience}); });

@@ -54,7 +54,7 @@ InitJob::InitJob(const std::string& transport, Rank victim, const std::string& r
       "MASTER_PORT=" + std::to_string(free_port()),
       "TORCHELASTIC_RUN_ID=" + new_run(),
       "UNISONO_TRANSPORT=" + transport,
-      is_sanitized() ? "UNISONO_SILENCE=3s" : "UNISONO_SILENCE=500ms",
+      is_sanitized() ? "UNISONO_SILENCE=3s" : "UNISONO_SILENCE=1s",
       "UNISONO_TIMEOUT=" + std::to_string(kDeadline.count()) + "s"};
   for (Rank rank = 0; rank < kInitRanks; ++rank) {
     std::vector<std::string> environment = common;

@@ -253,7 +253,7 @@ void stop_in(Collective collective, const std::string& transport, Rank victim) {
 }
 
 TEST(Stop, InEveryCollectiveIsToldToAllSurvivors) {
-  const Setting silence("UNISONO_SILENCE", is_sanitized() ? "3s" : "500ms");
+  const Setting silence("UNISONO_SILENCE", is_sanitized() ? "3s" : "1s");
   const std::vector<std::string> transports = tested_transports_but({"loopback", "shm"});
   for (int c = 0; c < static_cast<int>(Collective::kSend) && !testing::Test::HasFailure(); ++c) {
     if (is_short_run() && c % 4 != 0) continue;

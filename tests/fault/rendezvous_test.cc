@@ -361,7 +361,7 @@ TEST(RendezvousByFile, WorksWithAKey) {
 // ---- What is said when it cannot work ------------------------------------------------------
 
 TEST(RendezvousFailure, NamesTheMissingRanks) {
-  const Environment where = with(launcher(), {"UNISONO_TIMEOUT=1s", "UNISONO_WARN_AFTER=1ms"});
+  const Environment where = with(launcher(), {"UNISONO_TIMEOUT=4s", "UNISONO_WARN_AFTER=1ms"});
   std::vector<ChildProcess> ranks;
   for (const int rank : {0, 2}) ranks.emplace_back("meet", rank_of(rank, 4, where));
   for (ChildProcess& child : ranks) {

@@ -76,6 +76,9 @@ TEST(Join, OfAUserWhomTheNamespaceDoesNotMapIsRefused) {
   }
 }
 
+// Until rank 0 gives up: the others are threads that have to be made, and to arrive, by then.
+constexpr milliseconds kArrival{1500};
+
 class JoinAt : public testing::TestWithParam<const char*> {
  protected:
   RendezvousPoint point() {
@@ -128,7 +131,7 @@ TEST_P(JoinAt, TheSamePlaceServesTheNextJobs) {
 }
 
 TEST_P(JoinAt, MissingRanksAreListedForEveryone) {
-  auto candidates = world_of(point(), 8, milliseconds(300));
+  auto candidates = world_of(point(), 8, kArrival);
   for (const int gone : {7, 5, 2}) candidates.erase(candidates.begin() + gone);
   for (const Outcome& outcome : meet(candidates)) {
     EXPECT_EQ(outcome.status.code(), ErrorCode::kRendezvous);
@@ -179,7 +182,7 @@ TEST_P(JoinAt, WithoutRankZeroTheOthersSayThatTheyDidNotReachIt) {
 TEST_P(JoinAt, RankZeroGivingUpEarlyEndsTheRendezvousForAll) {
   auto candidates = world_of(point(), 3);
   candidates.pop_back();
-  candidates[0].deadline = Clock::now() + milliseconds(300);
+  candidates[0].deadline = Clock::now() + kArrival;
   for (const Outcome& outcome : meet(candidates)) {
     EXPECT_THAT(outcome.status.message(), HasSubstr("rank 2 of 3 did not arrive"));
   }
@@ -205,7 +208,7 @@ class JoinPublished : public JoinAt {
   // Rank 0 with `first` meets nobody but a rank 1 with `second`, which is refused at once.
   Status refusal(const RendezvousPoint& first, const RendezvousPoint& second) {
     auto candidates = world_of(first, 2);
-    candidates[0].deadline = Clock::now() + milliseconds(500);
+    candidates[0].deadline = Clock::now() + kArrival;
     candidates[1].point = second;
     const auto outcomes = meet(candidates);
     EXPECT_THAT(outcomes[0].status.message(), HasSubstr("rank 1 of 2 did not arrive"));
@@ -329,7 +332,7 @@ TEST(Join, WrongKeyIsNamedAndTheRendezvousGoesOn) {
   candidates.push_back(candidates[1]);
   candidates[2].point.key = JobKey::random();
   candidates.erase(candidates.begin() + 1);
-  candidates[0].deadline = Clock::now() + milliseconds(500);
+  candidates[0].deadline = Clock::now() + kArrival;
   const auto outcomes = meet(candidates);
   EXPECT_EQ(outcomes[1].status.code(), ErrorCode::kAuthentication);
   EXPECT_THAT(outcomes[1].status.message(), HasSubstr("UNISONO_JOB_KEY"));
