@@ -66,7 +66,7 @@ std::vector<CollectiveCase> cases_of_job(std::size_t job, int ranks) {
   std::size_t subject = 0;
   for (const Subject& s : subjects()) {
     ++subject;
-    if (ranks > 3 && is_anothers_case(subject + job, 6)) continue;
+    if (is_anothers_case(subject + job, ranks > 3 ? 6 : 3)) continue;
     for (const Size& size : share(sizes_of(s.type, ranks), job, subject)) {
       CollectiveCase c{s.collective, s.type, s.op, size.count};
       c.in_place = size.in_place && s.collective != Collective::kAllToAllV;

@@ -197,7 +197,9 @@ void check_everything(Order order, int ranks, const std::string& transport) {
   Complaints complaints;
   run_ranks(ranks, transport, [&](Communicator& comm) {
     const bool native = transport == "auto" && ranks > 1;
+    auto number = static_cast<std::size_t>(ranks);
     for (const Subject& s : subjects(order, ranks, native)) {
+      if (is_anothers_case(++number, 3)) continue;
       for (const std::size_t count : {std::size_t{1}, std::size_t{37}, std::size_t{3001}}) {
         check<float>(comm, s, count, &complaints);
         check<Float16>(comm, s, count, &complaints);
