@@ -221,9 +221,16 @@ std::set<Rank> FailureDecider::awaited_by(Rank rank) const {
   return awaited;
 }
 
-bool FailureDecider::has_timed_out(Rank rank) const {
-  return std::any_of(timeouts_.begin(), timeouts_.end(),
-                     [rank](const auto& each) { return each.second.late.contains(rank); });
+std::set<Rank> FailureDecider::awaited_when_late(Rank rank) const {
+  std::set<Rank> awaited;
+  const auto found = waits_.find(rank);
+  if (found == waits_.end()) return awaited;
+  for (const WaitMessage& wait : found->second) {
+    const auto timeout = timeouts_.find(Operation{wait.communicator, wait.sequence});
+    if (timeout == timeouts_.end() || !timeout->second.late.contains(rank)) continue;
+    awaited.insert(wait.waiting_for.begin(), wait.waiting_for.end());
+  }
+  return awaited;
 }
 
 std::vector<Rank> FailureDecider::chain_from(const std::set<Rank>& ranks,
@@ -232,10 +239,11 @@ std::vector<Rank> FailureDecider::chain_from(const std::set<Rank>& ranks,
   std::set<Rank> seen = ranks;
   for (std::size_t at = 0; at < chain.size(); ++at) {
     const Rank rank = chain[at];
-    // What it reported before it was asked may be over, unless its deadline has passed since.
-    const bool says_all =
-        presence(rank) == Presence::kHere && (answered_.count(rank) > 0 || has_timed_out(rank));
-    const std::set<Rank> awaited = says_all ? awaited_by(rank) : std::set<Rank>();
+    // What it reported before it was asked may be over, but for calls whose deadline has passed.
+    std::set<Rank> awaited;
+    if (presence(rank) == Presence::kHere) {
+      awaited = answered_.count(rank) > 0 ? awaited_by(rank) : awaited_when_late(rank);
+    }
     if (awaited.empty()) ends->insert(rank);
     for (const Rank each : awaited) {
       if (seen.insert(each).second) chain.push_back(each);
@@ -352,16 +360,13 @@ std::vector<FailureDecider::Outgoing> FailureDecider::take(TimePoint now) {
         members.begin(), members.end(), [&](Rank rank) { return is_unheard(rank, comparison); }))));
     at = comparisons_.erase(at);
   }
-  for (auto at = timeouts_.begin(); at != timeouts_.end();) {
-    if (at->second.due > now) {
-      ++at;
-      continue;
-    }
-    FailureDecision decision = judge(at->first, at->second);
+  for (const auto& [operation, timeout] : timeouts_) {
+    if (timeout.due > now) continue;
+    FailureDecision decision = judge(operation, timeout);
     decision.message = with_ranks_of_job(std::move(decision.message), decision.communicator);
     broadcast(std::move(decision));
-    at = timeouts_.erase(at);
   }
+  std::erase_if(timeouts_, [now](const auto& each) { return each.second.due <= now; });
   if (timeouts_.empty()) {
     asked_.clear();
     answered_.clear();

@@ -154,8 +154,8 @@ class FailureDecider {
   /// These ranks, whom they wait for, whom those wait for, and so on. `ends`: the last ones, which
   /// wait for nobody, or are gone, or do not answer. A circle has none.
   std::vector<Rank> chain_from(const std::set<Rank>& ranks, std::set<Rank>* ends) const;
-  /// A call of it is late, as it has said.
-  bool has_timed_out(Rank rank) const;
+  /// Whom it waits for in calls whose deadlines have passed.
+  std::set<Rank> awaited_when_late(Rank rank) const;
   bool waits_for(Rank rank, Rank peer) const;
   bool has_entered(Rank rank, const Operation& operation) const;
   void broadcast(FailureDecision decision);

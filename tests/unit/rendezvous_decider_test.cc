@@ -264,6 +264,7 @@ TEST_F(ChainOfWaits, ThatIsACircleNamesWhoHadNotArrived) {
 
 // Rank 0 has said whom it waits for as its deadline passed, and its answer comes too late.
 TEST_F(ChainOfWaits, ThatComesBackToTheLateRankIsACircleThoughThatDoesNotAnswer) {
+  decider_.on_waiting(0, {9, 1, {5}, {}});  // of which nobody has said that it is over
   answer = [&] { decider_.on_waits(3, {{{4, 1, {0}, {}}}}, kStart + milliseconds(2)); };
   EXPECT_EQ(decision({0, 1, 2, 3}).failed_rank, 2);
 }
