@@ -144,7 +144,7 @@ TEST_F(Elastic, GoesOnFromItsCheckpointWhenAllAreStartedAgain) {
   EXPECT_EQ(job.wait(), 0) << job.out();
   const std::string& out = job.out();
   EXPECT_THAT(out, HasSubstr("starting all ranks again"));
-  EXPECT_EQ(out.find("epoch 1/16"), out.rfind("epoch 1/16")) << out;
+  EXPECT_EQ(out.find("epoch 1/16  train"), out.rfind("epoch 1/16  train")) << out;
   EXPECT_EQ(load_checkpoint(checkpoint()).optimizer_steps, kSteps) << out;
 }
 
