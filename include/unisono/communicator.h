@@ -190,7 +190,8 @@ class UNISONO_API Communicator : public Collectives {
   Communicator shrink(std::chrono::milliseconds timeout = {});
   /// Of one that shrink() has made: where its ranks stood in the collectives of the one that it was
   /// made of, the same on all of them: the number of the oldest that was not over on each, all
-  /// before being complete, and whether one had begun it, and may have its result. -1 of others.
+  /// before being complete, and whether one had begun it, and may have its result. Replays of CUDA
+  /// graphs have no number: whether they are over it does not say. -1 of others.
   FailedIn parent_failed_in() const;
 
   /// Growing again: collective over the members of a communicator that works, most often one that

@@ -30,7 +30,7 @@ Tried SharedMemoryBackend::try_again(const Call& call, Status* failure) {
   }
   last_.record().history = context_.calls.digest();
   native::NativeCall& running = group_->repeat(call.in, call.out, last_.record());
-  short_call_ = {last_.record(), context_.calls.add(last_.record()), &running};
+  short_call_ = {last_.record(), context_.calls.add(last_.record()), &running, true};
   const Tried tried = watch_recorded(failure);
   if (tried == Tried::kOver) last_.note_repeated();
   return tried;
@@ -49,7 +49,7 @@ Tried SharedMemoryBackend::try_run(const Call& call, const CallShape& shape, Ord
     reduction = *last;
   }
   // Before the call starts: what the recorder loads at once would wait for it otherwise.
-  short_call_ = {record, context_.calls.add(record)};
+  short_call_ = {record, context_.calls.add(record), nullptr, true};
   count_last();
   short_call_.running = &group_->start({call, record, reduction, path});
   const Tried tried = watch_recorded(failure);
@@ -61,7 +61,7 @@ Tried SharedMemoryBackend::watch_recorded(Status* failure) {
   context_.recorder.begin_quick(short_call_.record, short_call_.sequence);
   const Tried tried = watch(*short_call_.running, failure);
   if (tried == Tried::kOver) {
-    short_call_.running = nullptr;
+    short_call_.is_running = false;
     context_.recorder.end_quick();
   }
   if (tried == Tried::kFailed) context_.recorder.end_quick(*failure);
@@ -96,9 +96,9 @@ Operation* SharedMemoryBackend::go_on(StartedCall& call) {
   call.recorded = context_.recorder.leave_quick();
   call.record = short_call_.record;
   call.sequence = short_call_.sequence;
-  UNISONO_ASSERT(short_call_.running != nullptr, "go_on() follows a call that goes on");
+  UNISONO_ASSERT(short_call_.is_running, "go_on() follows a call that goes on");
   call.shared_memory.begin(*this, call, short_call_.running);
-  short_call_.running = nullptr;
+  short_call_.is_running = false;
   return &call.shared_memory;
 }
 

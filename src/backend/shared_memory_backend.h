@@ -66,7 +66,7 @@ class SharedMemoryBackend final : public Backend {
   Operation* go_on(StartedCall& call);
   /// The number of the short call that runs, if one does.
   std::optional<std::uint64_t> running_short_call() const {
-    if (short_call_.running == nullptr) return std::nullopt;
+    if (!short_call_.is_running) return std::nullopt;
     return short_call_.sequence;
   }
   /// Adds the last short call to the traffic, before the group starts anything else: afterwards it
@@ -89,6 +89,7 @@ class SharedMemoryBackend final : public Backend {
     CallRecord record;
     std::uint64_t sequence = 0;
     native::NativeCall* running = nullptr;
+    bool is_running = false;  // from when it has its number, whether it could be started or not
   };
   Tried watch(native::NativeCall& running, Status* failure);
   Tried watch_recorded(Status* failure);

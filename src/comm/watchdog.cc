@@ -27,14 +27,17 @@ Watchdog::Watchdog(WatchedJob& job, const Members& members, const HostBackends& 
       host_(host),
       left_(static_cast<std::size_t>(members.size()), false) {}
 
+void Watchdog::begin(detail::RequestState& request, TimePoint now) const {
+  detail::WatchNotes& notes = request.notes;
+  if (notes.began != TimePoint{}) return;
+  const auto own = request.call.options.timeout;
+  notes.began = now;
+  notes.deadline = later(now, own.count() > 0 ? own : job_.timeout());
+}
+
 Status Watchdog::look_at(detail::RequestState& request, TimePoint now,
                          const std::vector<bool>& peer_left) {
   detail::WatchNotes& notes = request.notes;
-  if (notes.began == TimePoint{}) {
-    const auto own = request.call.options.timeout;
-    notes.began = now;
-    notes.deadline = later(now, own.count() > 0 ? own : job_.timeout());
-  }
   if (now - notes.began < grace::kProbeAfter && now < notes.deadline) return Status();
   const StartedCall& call = request.at_peers();
   waiting_.clear();
@@ -172,11 +175,11 @@ Status Watchdog::time_out(detail::RequestState& request, TimePoint now) const {
   const bool can_be_judged =
       is_point_to_point(call.call.collective) ? !waiting_.empty() : call.is_numbered;
   if (!request.notes.timed_out && can_be_judged && members_.size() > 1) {
+    const RunningWait wait = waiting_in(call);
+    job_.report_timeout(wait, members_.world_ranks(), late_call(request));
     request.notes.timed_out = true;
     request.notes.deadline = now + grace::kDecision;
-    const RunningWait wait = waiting_in(call);
     request.notes.late_operation = wait.sequence;
-    job_.report_timeout(wait, members_.world_ranks(), late_call(request));
     return Status();
   }
   return Status(ErrorCode::kTimeout,

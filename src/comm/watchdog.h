@@ -24,10 +24,11 @@ class Watchdog {
 
   /// The member has closed the communicator.
   void note_left(Rank member) { left_[static_cast<std::size_t>(member)] = true; }
-  /// Looks at a running call: ok, or why the communicator fails. `peer_left`, by world rank: who
-  /// has left the job.
+  /// From here on its deadline counts; once for each call. Takes no memory.
+  void begin(detail::RequestState& request, TimePoint now) const;
+  /// Looks at a running call, which has begun: ok, or why the communicator fails. `peer_left`, by
+  /// world rank: who has left the job.
   Status look_at(detail::RequestState& request, TimePoint now, const std::vector<bool>& peer_left);
-  /// The deadline of a call that was looked at has passed.
   static bool is_due(const detail::RequestState& request, TimePoint now) {
     return request.notes.began != TimePoint{} && now >= request.notes.deadline;
   }

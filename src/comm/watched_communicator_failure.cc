@@ -20,7 +20,8 @@ Status no_memory(Rank self) { return Status(ErrorCode::kOutOfResources, kNoMemor
 void WatchedCommunicator::note_no_memory(RequestState& request) {
   request.outcome = no_memory(rank());
   if (failure_.set(request.outcome, place(&request))) postpone(Tell::kEveryone);
-  give_back_buffers(request.outcome);  // they are the caller's once this is over
+  // They are the caller's once this is over. Members that share memory hear the cause.
+  give_back_buffers(failure_.in_brief(kNoMemory));
 }
 
 void WatchedCommunicator::fail(Status cause, Tell tell) { fail_by(nullptr, cause, tell); }
@@ -163,7 +164,8 @@ bool WatchedCommunicator::has_failed() const {
 void WatchedCommunicator::leave_job() {
   finish_failing();
   if (has_failed()) leave_survivors();
-  failure_.set(Status(ErrorCode::kClosed, "the communicator was closed on this rank"));
+  failure_.set(Status(ErrorCode::kClosed, "the communicator was closed on this rank"),
+               place(nullptr));
   on_closing();
   if (!requests_.running().empty()) give_back_buffers(Status(ErrorCode::kRankLeft, "", rank()));
   end_calls(failure());
@@ -203,6 +205,7 @@ void WatchedCommunicator::look_after_calls(TimePoint at, const std::vector<bool>
     if (failure_.is_overdue(at)) fail(failure_.suspicion(), Tell::kEveryone);
     return;
   }
+  for (RequestState& request : requests_.running()) watchdog_.begin(request, at);
   // A request ends here by a failure only, which ends them all.
   for (RequestState& request : requests_.running()) {
     fail_as_seen(watchdog_.look_at(request, at, peer_left));

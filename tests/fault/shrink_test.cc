@@ -327,6 +327,28 @@ TEST_P(ShrinkOfThreads, AgreesOnWhereTheCollectivesEnded) {
   }
 }
 
+// Of a broadcast that has ended on its root, and that the others have not called.
+TEST_P(ShrinkOfThreads, AgreesOnTheLeastOfWhereItsRanksStood) {
+  run_ranks(kRanks, GetParam(), [](Communicator& comm) {
+    Communicator part = comm.duplicate();
+    for (int i = 0; i < 3; ++i) part.barrier();
+    int value = 1;
+    if (comm.rank() == 0) part.broadcast(&value, 1, DataType::kInt32, 0);
+    comm.barrier();
+    if (comm.rank() == 1) part.abort("no more");
+    EXPECT_TRUE(eventually([&] { return !part.status().ok(); }));
+    try {
+      part.barrier();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.failed_in().number, comm.rank() == 0 ? 4 : 3);
+    }
+    const Communicator left = part.shrink();
+    EXPECT_EQ(left.parent_failed_in().number, 3);
+    EXPECT_TRUE(left.parent_failed_in().had_begun);
+    comm.barrier();
+  });
+}
+
 TEST_P(ShrinkOfThreads, LeavesNothingBehind) {
   run_ranks(kRanks, GetParam(), [](Communicator& comm) {
     std::ptrdiff_t before = 0;

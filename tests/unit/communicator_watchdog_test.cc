@@ -93,6 +93,7 @@ class WatchdogTest : public ::testing::Test {
     EXPECT_TRUE(look_after(milliseconds(0)));
   }
   Status look_after(Duration since_start) {
+    watchdog_.begin(request_, start_ + since_start);
     return watchdog_.look_at(request_, start_ + since_start, peer_left_);
   }
   /// So often that what is not there by now does not come.

@@ -229,8 +229,8 @@ void guarded(Training& training, std::optional<Checkpoint>* state, const Work& w
       *state = state_of(training);
     } else {
       // All its communicators number the ranks alike.
-      const Rank failed_rank =
-          error != nullptr && error->rank() >= 0 ? error->rank() : training.world.rank();
+      const bool is_passed_on = error != nullptr && error->failed_in().number >= 0;
+      const Rank failed_rank = is_passed_on ? error->rank() : training.world.rank();
       training.strategy.abort(failure.what(), failed_rank);
       training.world.abort(failure.what(), failed_rank);
     }

@@ -94,7 +94,7 @@ class StatisticsExchange {
   virtual void all_reduce_sum(std::span<float> values) = 0;
   /// This rank cannot go on, because of itself or of `failed_rank` of ranks(), -1 where that is not
   /// known: ends the calls in which the other ranks wait for it.
-  virtual void abort(const std::string& /*reason*/, Rank /*failed_rank*/) {}
+  virtual void abort(const std::string& reason, Rank failed_rank) = 0;
 };
 
 /// One forward pass and its backward: what the caller asks for, and what it learns.

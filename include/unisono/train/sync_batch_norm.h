@@ -22,7 +22,7 @@ class SyncBatchNormExchange : public StatisticsExchange {
   void all_gather(std::span<const float> mine, std::span<float> all) override;
   void all_reduce_sum(std::span<float> values) override;
   void abort(const std::string& reason, Rank failed_rank) override {
-    communicator_.abort(reason, failed_rank < 0 ? communicator_.rank() : failed_rank);
+    communicator_.abort(reason, failed_rank);
   }
 
   /// What the statistics go over, for counting.

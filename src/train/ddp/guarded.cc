@@ -9,12 +9,12 @@ namespace unisono::train {
 
 namespace {
 
-// This one, unless it only follows another in which its communicators fail.
+// This one, unless it only follows what one of its communicators has failed by: nobody, perhaps.
 Rank failed_rank_of(std::initializer_list<Communicator*> communicators) {
   try {
     for (const Communicator* communicator : communicators) {
       const Status status = communicator->status();
-      if (!status.ok() && status.rank() >= 0) return status.rank();
+      if (!status.ok()) return status.rank();
     }
   } catch (const std::bad_alloc&) {  // the others are to hear of it in any case
   }
