@@ -71,7 +71,7 @@ std::vector<CollectiveCase> cases_of_job(std::size_t job, int ranks) {
       CollectiveCase c{s.collective, s.type, s.op, size.count};
       c.in_place = size.in_place && s.collective != Collective::kAllToAllV;
       c.root = static_cast<Rank>((subject + size.count) % static_cast<std::size_t>(ranks));
-      c.displaced = (subject + job) % 2 == 0 && s.collective != Collective::kReduceScatterV;
+      c.displaced = (subject / 2 + job) % 2 == 0 && s.collective != Collective::kReduceScatterV;
       c.skew = subject % 3 == 0 ? 1 : 0;
       cases.push_back(c);
     }

@@ -24,12 +24,14 @@ using testing::HasSubstr;
 
 // A child cannot fail the parent's test: it throws, and spawn() reports its exit.
 void run_small_matrix(Communicator& comm) {
-  std::size_t number = 0;
+  auto number = static_cast<std::size_t>(comm.size());
   for (int c = 0; c < static_cast<int>(Collective::kSend); ++c) {
     for (const std::size_t count : {0ul, 1ul, 100ul, 3000ul, 150'000ul}) {
       for (const DataType type : {DataType::kFloat32, DataType::kInt8}) {
+        ++number;
+        if (is_anothers_case(number + static_cast<std::size_t>(c), 3)) continue;
         CollectiveCase each{static_cast<Collective>(c), type, OpKind::kSum, count};
-        each.root = static_cast<Rank>(++number % static_cast<std::size_t>(comm.size()));
+        each.root = static_cast<Rank>(number % static_cast<std::size_t>(comm.size()));
         each.in_place = number % 3 == 0 && each.collective != Collective::kAllToAllV;
         each.displaced = number % 2 == 0 && each.collective != Collective::kReduceScatterV;
         const std::string wrong = run_case(comm, each);

@@ -63,12 +63,14 @@ TEST_P(Objects, OfAllSizesArriveWhole) {
   for (const int ranks : {1, 2, 3, 4, 5}) {
     run_ranks(ranks, GetParam(), [&](Communicator& comm) {
       Rank root = 0;
+      auto number = static_cast<std::size_t>(ranks);
       // A staging of `chunk` bytes for each rank.
       for (const std::size_t chunk : {2ul, 100ul, 4096ul}) {
         const ObjectOptions options{.staging_bytes = chunk * static_cast<std::size_t>(ranks)};
         for (const auto& sizes : size_cases(ranks, chunk)) {
-          check_all_forms(comm, sizes, root, options);
           root = (root + 1) % ranks;
+          if (is_anothers_case(++number, 2)) continue;
+          check_all_forms(comm, sizes, root, options);
         }
       }
     });
@@ -96,7 +98,8 @@ TEST_P(Objects, ArriveWholeWhereTheRanksHaveDifferentBounds) {
   run_ranks(4, GetParam(), [&](Communicator& comm) {
     const ObjectOptions options{.staging_bytes = std::size_t{50} << (comm.rank() * 5),
                                 .size_limit = std::uint64_t{100'000} << comm.rank()};
-    check_all_forms(comm, {1000, 0, 77'777, 13}, 2, options);
+    const std::size_t longest = is_short_run() ? 7'777 : 77'777;  // a round for each 50 bytes
+    check_all_forms(comm, {1000, 0, longest, 13}, 2, options);
   });
 }
 
