@@ -295,8 +295,8 @@ def test_ctrl_c_in_a_call(tmp_path):
             """
             import numpy as np, unisono
             comm = unisono.init()
-            print("waits", flush=True)
             try:
+                print("waits", flush=True)
                 comm.receive(np.ones(1), 0)
             except KeyboardInterrupt:
                 print("interrupted", flush=True)
