@@ -211,23 +211,15 @@ void FailureDecider::on_waits(Rank rank, WaitsMessage message, TimePoint now) {
   }
 }
 
+// What it reported before it was asked may be over, but for calls whose deadline has passed.
 std::set<Rank> FailureDecider::awaited_by(Rank rank) const {
   std::set<Rank> awaited;
   const auto found = waits_.find(rank);
   if (found == waits_.end()) return awaited;
   for (const WaitMessage& wait : found->second) {
-    awaited.insert(wait.waiting_for.begin(), wait.waiting_for.end());
-  }
-  return awaited;
-}
-
-std::set<Rank> FailureDecider::awaited_when_late(Rank rank) const {
-  std::set<Rank> awaited;
-  const auto found = waits_.find(rank);
-  if (found == waits_.end()) return awaited;
-  for (const WaitMessage& wait : found->second) {
     const auto timeout = timeouts_.find(Operation{wait.communicator, wait.sequence});
-    if (timeout == timeouts_.end() || !timeout->second.late.contains(rank)) continue;
+    const bool is_late = timeout != timeouts_.end() && timeout->second.late.contains(rank);
+    if (!is_late && answered_.count(rank) == 0) continue;
     awaited.insert(wait.waiting_for.begin(), wait.waiting_for.end());
   }
   return awaited;
@@ -239,11 +231,8 @@ std::vector<Rank> FailureDecider::chain_from(const std::set<Rank>& ranks,
   std::set<Rank> seen = ranks;
   for (std::size_t at = 0; at < chain.size(); ++at) {
     const Rank rank = chain[at];
-    // What it reported before it was asked may be over, but for calls whose deadline has passed.
-    std::set<Rank> awaited;
-    if (presence(rank) == Presence::kHere) {
-      awaited = answered_.count(rank) > 0 ? awaited_by(rank) : awaited_when_late(rank);
-    }
+    const bool is_here = presence(rank) == Presence::kHere;
+    const std::set<Rank> awaited = is_here ? awaited_by(rank) : std::set<Rank>();
     if (awaited.empty()) ends->insert(rank);
     for (const Rank each : awaited) {
       if (seen.insert(each).second) chain.push_back(each);

@@ -149,13 +149,11 @@ class FailureDecider {
   void ask_for_waits(const std::vector<Rank>& ranks, TimePoint now);
   /// Whom all that are known to wait in the operation wait for there.
   std::set<Rank> awaited_in(const Operation& operation) const;
-  /// Whom `rank` waits for by all that is known.
+  /// Whom `rank` waits for, as far as it holds still.
   std::set<Rank> awaited_by(Rank rank) const;
   /// These ranks, whom they wait for, whom those wait for, and so on. `ends`: the last ones, which
   /// wait for nobody, or are gone, or do not answer. A circle has none.
   std::vector<Rank> chain_from(const std::set<Rank>& ranks, std::set<Rank>* ends) const;
-  /// Whom it waits for in calls whose deadlines have passed.
-  std::set<Rank> awaited_when_late(Rank rank) const;
   bool waits_for(Rank rank, Rank peer) const;
   bool has_entered(Rank rank, const Operation& operation) const;
   void broadcast(FailureDecision decision);
