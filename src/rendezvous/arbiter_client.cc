@@ -51,8 +51,14 @@ Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const RendezvousPoint
   client->world_ = std::move(joined.world);
   auto connection = std::make_unique<rendezvous::ControlConnection>(
       std::move(joined.stream), client->world_, std::move(doors), point.silence);
-  UNISONO_TRY(connection->start());
+  const Status served = connection->start();
   client->connection_ = std::move(connection);
+  if (!served) {  // and the others have met this rank
+    const Rank rank = client->world_.rank;
+    client->report_failure({served.code(), rank, kEveryCommunicator, 0,
+                            "rank " + std::to_string(rank) + ": " + served.message()});
+    return served;
+  }
   return client;
 }
 
