@@ -27,7 +27,7 @@ LargeCall::LargeCall(CallContext& context)
 // The flag is stored before raised is looked at, and an owner raises before it looks at the flag:
 // one of both sees the other, for which all four must be sequentially consistent.
 LargeCall::Reading::Reading(const LargeCall& call) {
-  if (!call.has_threads_) return;
+  if (!call.has_threads_ || !call.reads_in_place_) return;
   shm::SegmentGroup& group = call.context_.group;
   flag_ = &group.counters(group.self()).reading.value;
   flag_->store(1, std::memory_order_seq_cst);

@@ -93,7 +93,7 @@ class LargeCall : public NativeCall {
     bool allowed() const { return allowed_; }
 
    private:
-    std::atomic<std::uint64_t>* flag_ = nullptr;  // null: no member is a thread of this process
+    std::atomic<std::uint64_t>* flag_ = nullptr;  // null: there is no such memory
     bool allowed_ = true;
   };
 

@@ -433,6 +433,28 @@ TEST_P(Deadline, WhatARankGaveBeforeItLeftCounts) {
   });
 }
 
+// Whose lengths are not agreed is a large call, whatever it moves.
+TEST_P(Deadline, WhatARankGaveBeforeItLeftCountsInIrregularCalls) {
+  std::atomic<bool> left{false};
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    const std::vector<int> mine(4, 7 - comm.rank());
+    const std::vector<std::size_t> counts(2, mine.size());
+    comm.barrier();
+    if (comm.rank() == 0) {
+      int never = 0;
+      Request receive = comm.receive_async(&never, 1, DataType::kInt32, 1);
+      comm.gather_v(mine.data(), mine.size(), nullptr, {}, {}, DataType::kInt32, 1);
+      comm.close();
+      left = true;
+      return;
+    }
+    EXPECT_TRUE(eventually([&] { return left.load(); }));
+    std::vector<int> all(8);
+    comm.gather_v(mine.data(), mine.size(), all.data(), counts, {}, DataType::kInt32, 1);
+    EXPECT_EQ(all, (std::vector<int>{7, 7, 7, 7, 6, 6, 6, 6}));
+  });
+}
+
 TEST_P(Deadline, MessagesSentBeforeLeavingArrive) {
   std::atomic<bool> left{false};
   run_ranks(2, GetParam(), [&](Communicator& comm) {
