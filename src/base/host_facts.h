@@ -5,6 +5,7 @@
 // Thread rule: values.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +20,7 @@ using WayTimes = std::array<std::uint32_t, kWays>;
 
 template <std::size_t kWays>
 constexpr bool has_times(const WayTimes<kWays>& times) {
-  return times[0] != 0;
+  return std::any_of(times.begin(), times.end(), [](std::uint32_t time) { return time != 0; });
 }
 
 /// What is waited for, in ns: until every rank has seen a line of every other one; a system call

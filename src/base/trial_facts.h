@@ -47,7 +47,7 @@ inline constexpr int kPieceSizes = 4;
 inline constexpr std::array<std::string_view, 2> kPieceWays{"cached", "streamed"};
 
 /// Of what is tried, and how it is timed: what other trials have shown is not known.
-inline constexpr int kTrialsVersion = 8;
+inline constexpr int kTrialsVersion = 9;
 
 /// By collective and size.
 using CallTimes =
