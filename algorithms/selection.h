@@ -4,6 +4,7 @@
 // and the plans; the access path alone is each owner's own.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -122,6 +123,12 @@ class SelectionTable {
 std::string no_algorithm_called(std::string_view name, Collective collective);
 /// kInvalidArgument where no call may have this hint: a name of the catalogue, or native.
 Status check_hint(Collective collective, std::string_view hint);
+
+/// The algorithms that settings ask for, by collective; empty: none.
+using Hints = std::array<std::string, kCollectiveCount>;
+/// UNISONO_ALGORITHM, "all_reduce=ring,broadcast=binomial". kInvalidArgument names the variable,
+/// the entry and what it may be.
+Result<Hints> parse_hints(const std::string& text);
 
 /// A row as the table's text has it, without padding.
 std::string to_text(const SelectionRow& row);

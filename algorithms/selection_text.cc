@@ -5,6 +5,7 @@
 #include <charconv>
 #include <fstream>
 #include <initializer_list>
+#include <sstream>
 
 #include "algorithms/selection.h"
 #include "base/collective.h"
@@ -36,6 +37,10 @@ std::string shown(std::string_view word) {
 Status bad(std::size_t column, std::string_view word, const std::string& allowed) {
   return Status(ErrorCode::kInvalidArgument,
                 std::string(kColumns[column]) + " " + shown(word) + " is not " + allowed);
+}
+
+Status wrong_hint(const std::string& why) {
+  return Status(ErrorCode::kInvalidArgument, "UNISONO_ALGORITHM: " + why);
 }
 
 Words split(std::string_view line) {
@@ -235,6 +240,28 @@ Result<SelectionTable> SelectionTable::load(const std::string& path) {
                   "UNISONO_TUNING=" + path + ", " + table.error().message());
   }
   return table;
+}
+
+Result<Hints> parse_hints(const std::string& text) {
+  Hints hints;
+  std::istringstream entries(text);
+  for (std::string entry; std::getline(entries, entry, ',');) {
+    const std::size_t equals = entry.find('=');
+    Collective collective;
+    if (equals == std::string::npos) {
+      return wrong_hint("'" + entry + "' is not collective=algorithm");
+    }
+    if (!parse(entry.substr(0, equals), &collective)) {
+      return wrong_hint("no collective is called '" + entry.substr(0, equals) +
+                        "'; `unisono plan --list` has them");
+    }
+    const std::string name = entry.substr(equals + 1);
+    if (const Status known = check_hint(collective, name); !known) {
+      return wrong_hint(known.message());
+    }
+    hints[static_cast<std::size_t>(collective)] = name;
+  }
+  return hints;
 }
 
 std::string SelectionTable::to_text() const {

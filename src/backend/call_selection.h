@@ -21,12 +21,10 @@ namespace unisono {
 
 class CallSelection {
  public:
-  /// By collective; empty: none.
-  using Hints = std::array<std::string, kCollectiveCount>;
   /// What does not change from call to call.
   struct Circumstances {
     const algorithms::SelectionTable& table;
-    const Hints& hints;  ///< of the settings
+    const algorithms::Hints& hints;  ///< of the settings
     int ranks = 0;
     algorithms::Link link;
     bool shared_cores = false;  ///< more ranks than processors on some host

@@ -6,7 +6,6 @@
 #include <new>
 #include <numeric>
 #include <set>
-#include <sstream>
 #include <system_error>
 #include <thread>
 
@@ -59,31 +58,6 @@ std::shared_ptr<const HelperThreads> count_this_thread() {
     own = {counted, forks_so_far()};
   }
   return counted;
-}
-
-// "all_reduce=ring,broadcast=binomial"
-Result<std::array<std::string, kCollectiveCount>> parse_algorithm_hints(const std::string& text) {
-  std::array<std::string, kCollectiveCount> hints;
-  std::istringstream entries(text);
-  for (std::string entry; std::getline(entries, entry, ',');) {
-    const std::size_t equals = entry.find('=');
-    Collective collective;
-    if (equals == std::string::npos) {
-      return Status(ErrorCode::kInvalidArgument,
-                    "UNISONO_ALGORITHM: '" + entry + "' is not collective=algorithm");
-    }
-    if (!parse(entry.substr(0, equals), &collective)) {
-      return Status(ErrorCode::kInvalidArgument, "UNISONO_ALGORITHM: no collective is called '" +
-                                                     entry.substr(0, equals) +
-                                                     "'; `unisono plan --list` has them");
-    }
-    const std::string name = entry.substr(equals + 1);
-    if (const Status known = algorithms::check_hint(collective, name); !known) {
-      return Status(known.code(), "UNISONO_ALGORITHM: " + known.message());
-    }
-    hints[static_cast<std::size_t>(collective)] = name;
-  }
-  return hints;
 }
 
 Member member_here(Rank rank) {
@@ -154,7 +128,7 @@ Result<std::shared_ptr<Runtime>> Runtime::create(RuntimeOptions options) {
 // All that this rank can do before it has met the others.
 Status Runtime::get_ready(const RuntimeOptions& options, Member* self) {
   UNISONO_ASSIGN(selection_, algorithms::SelectionTable::load(config_.tuning));
-  UNISONO_ASSIGN(algorithm_hints_, parse_algorithm_hints(config_.algorithm));
+  UNISONO_ASSIGN(algorithm_hints_, algorithms::parse_hints(config_.algorithm));
   self->settings = shared_settings(config_, selection_);
   self->is_newcomer = options.rendezvous.is_newcomer;
   UNISONO_TRY(open_device(options.device, self));

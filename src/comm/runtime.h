@@ -5,7 +5,6 @@
 // Thread rule: as the engine's; members marked "any thread" are safe without its lock.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -62,9 +61,7 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   recorder::Recorder* recorder() { return recorder_.get(); }
   const algorithms::SelectionTable& selection() const { return selection_; }
   /// UNISONO_ALGORITHM's choices, by collective; empty: none.
-  const std::array<std::string, kCollectiveCount>& algorithm_hints() const {
-    return algorithm_hints_;
-  }
+  const algorithms::Hints& algorithm_hints() const { return algorithm_hints_; }
   /// Null where this rank can have no device memory.
   device::RankDevice* device() { return device_.get(); }
   /// The one that was asked for, or -1.
@@ -151,7 +148,7 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   const std::shared_ptr<const HelperThreads> thread_;  // null where there is no peer to wait for
   Config config_;
   algorithms::SelectionTable selection_;
-  std::array<std::string, kCollectiveCount> algorithm_hints_;
+  algorithms::Hints algorithm_hints_;
   ScratchPool scratch_;
   std::unique_ptr<ArbiterClient> arbiter_;
   std::unique_ptr<JobNews> news_;

@@ -15,7 +15,7 @@ constexpr std::byte kReused{0x3c};
 
 CallSelection::Circumstances circumstances(int ranks, const Case& c, Rank world_rank) {
   static const algorithms::SelectionTable table = algorithms::SelectionTable::defaults();
-  static const CallSelection::Hints hints;
+  static const algorithms::Hints hints;
   static const algorithms::LinkFacts links;
   return {.table = table,
           .hints = hints,

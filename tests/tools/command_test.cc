@@ -66,6 +66,42 @@ TEST(Commands, InfoPrintsItsTablesBehindEveryVariableThatIsWrong) {
   }
 }
 
+TEST(Commands, InfoRefusesAnAlgorithmThatEveryJobRefuses) {
+  for (const auto& [line, shows_table] :
+       {std::pair("info", true), std::pair("info --why all_reduce", false)}) {
+    const ShellRun run = test::run_shell("UNISONO_ALGORITHM=all_reduce=nonsense " +
+                                         std::string(UNISONO_COMMAND) + " " + line + " 2>&1");
+    EXPECT_EQ(run.status, 2) << line;
+    EXPECT_THAT(run.output, StartsWith("unisono info: UNISONO_ALGORITHM: no all_reduce algorithm "
+                                       "is called 'nonsense'; choose one of: "))
+        << line;
+    EXPECT_EQ(run.output.find("UNISONO_WAIT") != std::string::npos, shows_table) << line;
+  }
+}
+
+TEST(Commands, InfoExplainsByTheSettingsInForce) {
+  const auto why = [](const std::string& settings, const std::string& arguments) {
+    const ShellRun run = test::run_shell(settings + " " + UNISONO_COMMAND +
+                                         " info --why all_reduce " + arguments + " 2>&1");
+    EXPECT_EQ(run.status, 0) << run.output;
+    return run.output;
+  };
+  EXPECT_THAT(why("UNISONO_ALGORITHM=all_reduce=ring", "1M -n 2"),
+              AllOf(HasSubstr("over shm"), HasSubstr("over tcp"), HasSubstr("ring in "),
+                    HasSubstr("it is asked for"), Not(HasSubstr("native")),
+                    Not(HasSubstr("default table")), Not(HasSubstr("--gbit"))));
+  EXPECT_THAT(why("UNISONO_ALGORITHM=broadcast=linear", "1M -n 2"), HasSubstr("native"));
+  EXPECT_THAT(why("UNISONO_TRANSPORT=tcp", "1M"),
+              AllOf(HasSubstr("2 ranks over tcp"), Not(HasSubstr("shm"))));
+  EXPECT_THAT(why("UNISONO_TRANSPORT=tcp", "1M --transport unix"), HasSubstr("2 ranks over unix"));
+  EXPECT_THAT(why("", "16M -n 4 --transport tcp"), HasSubstr(": ring in "));
+  EXPECT_THAT(why("UNISONO_ORDER=canonical", "16M -n 4 --transport tcp"),
+              HasSubstr(": two_shot in "));
+  EXPECT_THAT(
+      why("UNISONO_ORDER=canonical UNISONO_ALGORITHM=all_reduce=ring", "-n 4 --transport tcp"),
+      HasSubstr("algorithm ring of all_reduce: "));
+}
+
 TEST(Commands, NameThemselvesTheOptionAndTheValueThatIsWrong) {
   for (const auto& [line, message] :
        {std::pair("perf all_reduce -n abc", "unisono perf: --ranks: 'abc' is not a number"),

@@ -49,7 +49,7 @@ class CallSelectionTest : public ::testing::Test {
   }
 
   SelectionTable table_ = SelectionTable::defaults();
-  CallSelection::Hints hints_;
+  algorithms::Hints hints_;
   algorithms::LinkFacts links_;
 };
 

@@ -125,7 +125,7 @@ class SuspicionTest : public testing::Test {
   ScratchPool scratch_{1024};
   QuietJob job_;
   const algorithms::SelectionTable table_ = algorithms::SelectionTable::defaults();
-  const CallSelection::Hints hints_;
+  const algorithms::Hints hints_;
   const algorithms::LinkFacts links_;
   Communicator communicator_{
       {.engine = engine_, .scratch = scratch_, .news = news_, .arbiter = client_, .job = job_},

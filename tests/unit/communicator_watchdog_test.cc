@@ -107,7 +107,7 @@ class WatchdogTest : public ::testing::Test {
 
   const Members members_{1, {4, 2, 9}, 0};
   const algorithms::SelectionTable table_ = algorithms::SelectionTable::defaults();
-  const CallSelection::Hints hints_;
+  const algorithms::Hints hints_;
   const algorithms::LinkFacts links_;
   test::DeafHost engine_host_;
   Engine engine_{engine_host_, 10, 0, IdleChoice("yield", {})};

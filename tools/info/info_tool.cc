@@ -227,17 +227,20 @@ Result<algorithms::SelectionRequest> request_of(const Config& config,
   if (request.link >= algorithms::Link::kVerbs) request.links = links;
   request.native = request.link == algorithms::Link::kShm;
   request.shared_cores = info::would_share_cores(ranks);
+  request.order = config.order;
   request.access = config.access;
   return request;
 }
 
 // `links`: between hosts.
 Status explain(const Config& config, algorithms::SelectionRequest request,
-               const algorithms::LinkFacts& links) {
+               const algorithms::Hints& hints, const algorithms::LinkFacts& links) {
   UNISONO_ASSIGN(const auto table, algorithms::SelectionTable::load(config.tuning));
-  const bool is_open = algorithms::is_predicted(request.collective) && !links.are_known();
-  std::printf("%s\n", table.explain(request, "").c_str());
-  const Result<algorithms::Choice> choice = table.choose(request, "");
+  const std::string& hint = hints[static_cast<std::size_t>(request.collective)];
+  const bool is_open =
+      hint.empty() && algorithms::is_predicted(request.collective) && !links.are_known();
+  std::printf("%s\n", table.explain(request, hint).c_str());
+  const Result<algorithms::Choice> choice = table.choose(request, hint);
   const bool is_native = choice && choice->algorithm == nullptr;
   const bool is_tried = is_native && choice->path == AccessPath::kAutomatic &&
                         config.access == AccessPath::kAutomatic;
@@ -246,7 +249,8 @@ Status explain(const Config& config, algorithms::SelectionRequest request,
         "  %s\n",
         info::explain_trials(config, request.collective, request.bytes, request.ranks).c_str());
   }
-  if (is_native && info::has_levels(request.collective)) {
+  // The exact order has one level.
+  if (is_native && request.order != Order::kExact && info::has_levels(request.collective)) {
     std::printf("  %s\n", info::explain_levels(config, request.ranks).c_str());
   }
   if (request.native) {
@@ -254,7 +258,7 @@ Status explain(const Config& config, algorithms::SelectionRequest request,
     request.links = links;
     std::printf("\nwithout shared memory, between hosts for example:\n");
     request.link = algorithms::Link::kTcp;
-    std::printf("%s\n", table.explain(request, "").c_str());
+    std::printf("%s\n", table.explain(request, hint).c_str());
   }
   if (is_open && request.link >= algorithms::Link::kVerbs) {
     std::printf("  between hosts what ranks measure when they meet decides: see --gbit\n");
@@ -274,7 +278,7 @@ int info_main(int argc, char** argv) {
   bool json = false, machine = false;
   std::vector<std::string> why;
   int ranks = 2;
-  std::string transport = "auto";
+  std::string transport;
   auto* const as_json = app.add_flag("--json", json, "one JSON object instead of tables");
   auto* const of_machine = app.add_flag(
       "--machine", machine,
@@ -287,7 +291,9 @@ int info_main(int argc, char** argv) {
   app.add_option("-n,--ranks", ranks, "with --why: ranks of the communicator")
       ->needs(what)
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--transport", transport, "with --why: " + list_transports())->needs(what);
+  app.add_option("--transport", transport,
+                 "with --why: " + list_transports() + " (default: UNISONO_TRANSPORT)")
+      ->needs(what);
   double latency_us = 25;
   double gigabits = 0;
   CLI::Option* const gbit =
@@ -309,12 +315,15 @@ int info_main(int argc, char** argv) {
   // The tables are what helps against a variable that is wrong.
   std::vector<Status> wrong;
   const Config config = Config::from_environment(&wrong);
+  const Result<algorithms::Hints> hints = algorithms::parse_hints(config.algorithm);
+  if (!hints) wrong.push_back(hints.error());
   for (const Status& each : wrong) refuse_info(each);
   if (!wrong.empty() && !why.empty()) return 2;
   if (!why.empty()) {
     const algorithms::LinkFacts links{latency_us, gigabits * 125};
+    if (transport.empty()) transport = config.transport;
     const auto request = request_of(config, why, ranks, transport, links);
-    const Status explained = request ? explain(config, *request, links) : request.error();
+    const Status explained = request ? explain(config, *request, *hints, links) : request.error();
     if (!explained) return refuse_info(explained);
   } else if (machine) {
     print_machine(config, json);
