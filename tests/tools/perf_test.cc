@@ -23,6 +23,7 @@
 #include "tools/perf/options.h"
 #include "tools/perf/pattern.h"
 #include "tools/perf/slots.h"
+#include "topology/processors.h"
 
 namespace unisono::perf {
 namespace {
@@ -41,6 +42,16 @@ TEST(PerfSizes, RefuseListsThatNeverEnd) {
   EXPECT_FALSE(list_sizes(100, 4, 2, 0));
   EXPECT_FALSE(list_sizes(1, 1 << 30, 2, 1));
   EXPECT_TRUE(list_sizes(1, std::uint64_t{1} << 40, 2, 0));
+}
+
+TEST(PerfRanks, AreTheCoresThatCanBeBusyAtOnce) {
+  auto processors = topology::made_up_processors("core:4 pu:2");
+  EXPECT_EQ(default_ranks(processors), 4);
+  processors->cpu_quota = 2;
+  EXPECT_EQ(default_ranks(processors), 2);
+  EXPECT_EQ(default_ranks(topology::made_up_processors("core:1 pu:2")), 2);
+  EXPECT_EQ(default_ranks(topology::made_up_processors("core:1030 pu:1")), 1024);
+  EXPECT_GE(default_ranks(Status(ErrorCode::kSystem, "unreadable")), 2);
 }
 
 TEST(PerfCases, AreFoundByTheSpellingsPeopleUse) {

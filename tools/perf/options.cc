@@ -127,8 +127,8 @@ void declare(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("-i,--stepbytes", texts.step_bytes, "Each size is the one before plus this")
       ->excludes(factor);
   app.add_option("-n,--ranks", options.ranks,
-                 "Ranks to start on this machine (default: its cores, at least 2); "
-                 "not under a launcher");
+                 "Ranks to start on this machine (default: its cores, as many as a CPU quota lets "
+                 "be busy, at least 2); not under a launcher");
   app.add_option("-I,--iters", options.iterations,
                  "Timed iterations of each row, up to 4096 (default: as many as fit the budget)")
       ->check(CLI::Range(1, kIterationsAllowed));
@@ -302,7 +302,7 @@ Status fill(const Texts& texts, Options& options) {
   options.places = places_of(*options.measured, texts);
   options.check = texts.check != 0;
   options.format = texts.json ? Format::kJson : texts.csv ? Format::kCsv : Format::kTable;
-  if (options.ranks < 1 || options.ranks > kRanksMax) {
+  if (options.ranks_given && (options.ranks < 1 || options.ranks > kRanksMax)) {
     return tools::invalid("--ranks: {} is outside 1 to {}", options.ranks, kRanksMax);
   }
   return check_combination(options, texts);
@@ -337,6 +337,13 @@ Result<std::vector<std::uint64_t>> list_sizes(std::uint64_t min, std::uint64_t m
   return sizes;
 }
 
+int default_ranks(const Result<topology::Processors>& processors) {
+  const int cores =
+      processors ? processors->usable_core_count()
+                 : static_cast<int>(topology::list_cpus(topology::read_allowed_cpus()).size());
+  return std::clamp(cores, 2, kRanksMax);
+}
+
 Result<ReduceOp> parse_op(const std::string& text) {
   for (int i = 0; i < kOpKindCount; ++i) {
     const OpKind kind = static_cast<OpKind>(i);
@@ -355,8 +362,6 @@ Parsed parse_options(int argc, char** argv) {
   CLI::App app("Measures and checks one collective.", "unisono perf");
   Texts texts;
   Parsed parsed;
-  const std::size_t cpus = topology::list_cpus(topology::read_allowed_cpus()).size();
-  parsed.options.ranks = std::max(static_cast<int>(cpus), 2);
   declare(app, texts, parsed.options);
   try {
     app.parse(argc, argv);

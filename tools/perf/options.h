@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "tools/perf/cases.h"
+#include "topology/processors.h"
 #include "unisono/types.h"
 
 namespace unisono::perf {
@@ -36,7 +37,7 @@ struct Options {
   int device = -1;     ///< -1: by the rank's number on its host
   bool floor = false;  ///< measure what a plain copy moves, and compare with it
   RanksAs ranks_as = RanksAs::kProcesses;
-  int ranks = 2;  ///< when started alone
+  int ranks = 0;  ///< when started alone, where they are given
   bool ranks_given = false;
   int iterations = 0;  ///< 0: by budget
   int warm_up = -1;    ///< -1: by budget
@@ -58,6 +59,10 @@ struct Parsed {
 };
 /// argv[0] is the name of the command, as main() has it.
 Parsed parse_options(int argc, char** argv);
+
+/// How many ranks are started where nobody says: the cores that can be busy at once, or where they
+/// cannot be read the processors that are allowed.
+int default_ranks(const Result<topology::Processors>& processors);
 
 /// The sizes from min to max, multiplied by `factor`, or in steps when `step` is not 0. Errors: an
 /// empty or endless list.

@@ -32,6 +32,7 @@
 #include "tools/perf/rank_sync.h"
 #include "tools/perf/report.h"
 #include "tools/perf/slots.h"
+#include "topology/processors.h"
 #include "unisono/communicator.h"
 
 namespace unisono::perf {
@@ -357,12 +358,15 @@ namespace unisono {
 int perf_main(int argc, char** argv) {
   const perf::Parsed parsed = perf::parse_options(argc, argv);
   if (!parsed.should_run) return parsed.exit_status;
-  const perf::Options& options = parsed.options;
+  perf::Options options = parsed.options;
   const Result<Config> config = Config::from_environment();
   if (!config) return tools::fail("unisono perf", config.error(), 2);
   if (tools::is_under_launcher() && options.ranks_as == perf::RanksAs::kThreads) {
     fmt::print(stderr, "unisono perf: --as threads: a launcher started this as one rank already\n");
     return 2;
+  }
+  if (!tools::is_under_launcher() && !options.ranks_given) {
+    options.ranks = perf::default_ranks(topology::read_processors());
   }
   if (tools::is_under_launcher()) {
     const int launched = tools::launched_ranks();
