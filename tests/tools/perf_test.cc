@@ -20,6 +20,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tools/perf/cases.h"
 #include "tools/perf/lockstep.h"
+#include "tools/perf/memory_need.h"
 #include "tools/perf/options.h"
 #include "tools/perf/pattern.h"
 #include "tools/perf/slots.h"
@@ -28,6 +29,7 @@
 namespace unisono::perf {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -217,6 +219,27 @@ TEST(PerfSlots, CoverFourTimesTheCacheWhenCold) {
     EXPECT_GE(cold.count, 2);
     EXPECT_EQ(make_slots(nullptr, bytes, bytes, false, kCache).count, 1);
   }
+}
+
+TEST(PerfMemory, HoldsTheBuffersOfAllRanksAndKinds) {
+  constexpr double kPhysical = 100 << 20;
+  constexpr std::size_t kArena = 10 << 20;
+  EXPECT_TRUE(check_memory({.arena_bytes = kArena, .ranks = 7}, kPhysical, 0));
+  const Status both = check_memory({.arena_bytes = kArena, .ranks = 7, .kinds = 2}, kPhysical, 0);
+  EXPECT_EQ(both.code(), ErrorCode::kOutOfResources);
+  EXPECT_THAT(both.message(),
+              AllOf(HasSubstr("need 140.0 MiB of the 100.0 MiB that the machine has"),
+                    HasSubstr("one kind of --buffers")));
+}
+
+TEST(PerfMemory, IsNoMoreThanTheControlGroupGrants) {
+  constexpr double kPhysical = 100 << 20;
+  const MemoryNeed need{.arena_bytes = 10 << 20, .ranks = 2};
+  EXPECT_TRUE(check_memory(need, kPhysical, 30 << 20));
+  EXPECT_TRUE(check_memory(need, kPhysical, 1e18)) << "version 1 says so where it grants all";
+  const Status status = check_memory(need, kPhysical, 20 << 20);
+  EXPECT_EQ(status.code(), ErrorCode::kOutOfResources);
+  EXPECT_THAT(status.message(), HasSubstr("of the 20.0 MiB that the control group grants"));
 }
 
 TEST(PerfTiming, SortsBeforeItSummarises) {

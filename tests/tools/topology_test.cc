@@ -15,6 +15,7 @@
 #include "topology/allowed_cpus.h"
 #include "topology/cpu_quota.h"
 #include "topology/host_identity.h"
+#include "topology/memory_limit.h"
 #include "topology/processors.h"
 #include "topology/spread.h"
 
@@ -261,7 +262,7 @@ TEST(AllowedCpus, AreThoseOfTheCallingThread) {
   }).join();
 }
 
-class CpuQuota : public ::testing::Test {
+class ControlGroups : public ::testing::Test {
  protected:
   void write(const std::string& path, const std::string& text) {
     const std::filesystem::path file = mount_ + path;
@@ -273,26 +274,47 @@ class CpuQuota : public ::testing::Test {
   const std::string& mount_ = folder_.path();
 };
 
-TEST_F(CpuQuota, IsNoneWhereNothingLimits) {
+TEST_F(ControlGroups, GrantAllTimeWhereNothingLimits) {
   write("/cpu.max", "max 100000\n");
   EXPECT_EQ(cpu_quota_of("0::/\n", mount_), 0);
   EXPECT_EQ(cpu_quota_of("", mount_), 0);
   EXPECT_EQ(cpu_quota_of("nonsense\n1:2\n", mount_), 0);
 }
 
-TEST_F(CpuQuota, IsTheTightestOnTheWayUp) {
+TEST_F(ControlGroups, GrantTheLeastTimeOnTheWayUp) {
   write("/cpu.max", "400000 100000\n");
   write("/a/cpu.max", "150000 100000\n");
   write("/a/b/cpu.max", "max 100000\n");
   EXPECT_DOUBLE_EQ(cpu_quota_of("0::/a/b\n", mount_), 1.5);
 }
 
-TEST_F(CpuQuota, ReadsVersionOne) {
+TEST_F(ControlGroups, GrantTimeInVersionOne) {
   write("/cpu,cpuacct/job/cpu.cfs_quota_us", "50000\n");
   write("/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
   EXPECT_DOUBLE_EQ(cpu_quota_of("4:cpu,cpuacct:/job\n0::/\n", mount_), 0.5);
   write("/cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n");
   EXPECT_EQ(cpu_quota_of("4:cpu,cpuacct:/job\n", mount_), 0);
+}
+
+TEST_F(ControlGroups, GrantAllMemoryWhereNothingLimits) {
+  write("/memory.max", "max\n");
+  EXPECT_EQ(memory_limit_of("0::/\n", mount_), 0);
+  EXPECT_EQ(memory_limit_of("", mount_), 0);
+  EXPECT_EQ(memory_limit_of("0::/unmounted\n", mount_), 0);
+}
+
+TEST_F(ControlGroups, GrantTheLeastMemoryOnTheWayUp) {
+  write("/memory.max", "8589934592\n");
+  write("/a/memory.max", "4294967296\n");
+  write("/a/b/memory.max", "max\n");
+  EXPECT_EQ(memory_limit_of("0::/a/b\n", mount_), 4294967296.0);
+  EXPECT_EQ(memory_limit_of("0::/of/the/host\n", mount_), 8589934592.0);
+}
+
+TEST_F(ControlGroups, GrantMemoryInVersionOne) {
+  write("/memory/job/memory.limit_in_bytes", "1073741824\n");
+  write("/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(memory_limit_of("7:memory:/job\n4:cpu,cpuacct:/job\n", mount_), 1073741824.0);
 }
 
 }  // namespace

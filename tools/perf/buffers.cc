@@ -8,22 +8,11 @@
 #include <cstring>
 
 #include "tools/common/sizes.h"
+#include "tools/perf/memory_need.h"
+#include "topology/memory_limit.h"
 
 namespace unisono::perf {
 namespace {
-
-/// Memory is overcommitted: asking for more than there is would end in the middle of a run.
-void check_fits(std::size_t bytes, int ranks) {
-  const auto physical =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  const double wanted = static_cast<double>(bytes) * ranks;
-  if (wanted < 0.8 * physical) return;
-  throw Error(Status(ErrorCode::kOutOfResources,
-                     fmt::format("the buffers of {} ranks need {} of the machine's {}; take a "
-                                 "smaller --maxbytes, fewer ranks or --mode hot",
-                                 ranks, tools::format_bytes_rounded(wanted),
-                                 tools::format_bytes_rounded(physical))));
-}
 
 int ranks_on_this_host(const Communicator& communicator) {
   int here = 0;
@@ -34,9 +23,16 @@ int ranks_on_this_host(const Communicator& communicator) {
 
 }  // namespace
 
+void check_fits(const Communicator& communicator, std::size_t arena_bytes, int kinds) {
+  const double physical =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const MemoryNeed need{arena_bytes, ranks_on_this_host(communicator), kinds};
+  const Status fits = check_memory(need, physical, topology::read_memory_limit());
+  if (!fits) throw Error(fits);
+}
+
 Arena::Arena(Communicator& communicator, BufferKind kind, std::size_t bytes, DeviceBuffers* device)
     : communicator_(communicator), kind_(kind), bytes_(bytes), device_(device) {
-  if (device == nullptr) check_fits(bytes, ranks_on_this_host(communicator));
   if (kind == BufferKind::kAllocated) {
     const MemoryKind memory = device == nullptr ? MemoryKind::kHost : MemoryKind::kCuda;
     data_ = static_cast<std::byte*>(allocate(communicator, bytes, memory));

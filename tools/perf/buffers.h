@@ -12,6 +12,10 @@
 
 namespace unisono::perf {
 
+/// Throws Error (kOutOfResources) where the arenas that this host's ranks are about to make, one of
+/// each kind, do not fit into its memory.
+void check_fits(const Communicator& communicator, std::size_t arena_bytes, int kinds);
+
 class Arena {
  public:
   /// Throws Error (kOutOfResources) with the size and what to do.

@@ -185,6 +185,9 @@ std::uint64_t run_rows(const Options& options, Communicator& communicator, RankS
   if (device != nullptr) survey_devices(options, communicator, sync, *device, surroundings);
   const std::size_t arena_size =
       arena_bytes_for(options, communicator.size(), surroundings.cache_bytes);
+  if (device == nullptr) {
+    check_fits(communicator, arena_size, static_cast<int>(options.buffers.size()));
+  }
   Arenas arenas;
   for (const BufferKind kind : options.buffers) {
     arenas.of_kind[static_cast<int>(kind)].emplace(communicator, kind, arena_size, device);
