@@ -36,15 +36,23 @@ Result<algorithms::Choice> CallSelection::select(const Call& call, const CallSha
     // A call that must not use every algorithm may still be native: the table knows.
     if (range != ranges.end() && range->native) return algorithms::Choice{.path = range->path};
   }
-  algorithms::SelectionRequest request = request_for(call.collective, shape.agreed_bytes);
-  request.commutative = call.op.kind != OpKind::kUser || call.op.commutative;
-  request.order = order_of(call);
-  return fixed_.table.choose(request, hint);
+  return choose(call, shape.agreed_bytes);
+}
+
+Result<algorithms::Choice> CallSelection::preview(const Call& call, std::size_t bytes) const {
+  return choose(call, agreed(call.collective, bytes));
 }
 
 Result<algorithms::Choice> CallSelection::select(Collective collective, std::size_t bytes,
                                                  std::string_view hint) const {
   return fixed_.table.choose(request_for(collective, agreed(collective, bytes)), hint);
+}
+
+Result<algorithms::Choice> CallSelection::choose(const Call& call, std::size_t agreed_bytes) const {
+  algorithms::SelectionRequest request = request_for(call.collective, agreed_bytes);
+  request.commutative = call.op.kind != OpKind::kUser || call.op.commutative;
+  request.order = order_of(call);
+  return fixed_.table.choose(request, hint_for(call.collective, call.options.algorithm));
 }
 
 std::string CallSelection::explain(Collective collective, std::size_t bytes) const {

@@ -48,6 +48,9 @@ class CallSelection {
   }
   /// For a checked collective. Without a hint most often a look at the first entry of a short list.
   Result<algorithms::Choice> select(const Call& call, const CallShape& shape);
+  /// What a call of so many bytes would run: of the call only the collective, the type, the
+  /// operator and the options matter.
+  Result<algorithms::Choice> preview(const Call& call, std::size_t bytes) const;
   /// What a call runs whose order and operator are free.
   Result<algorithms::Choice> select(Collective collective, std::size_t bytes,
                                     std::string_view hint) const;
@@ -56,6 +59,7 @@ class CallSelection {
 
  private:
   algorithms::SelectionRequest request_for(Collective collective, std::size_t bytes) const;
+  Result<algorithms::Choice> choose(const Call& call, std::size_t agreed_bytes) const;
 
   Circumstances fixed_;
   // The table's answers, by collective, each made at its first call.

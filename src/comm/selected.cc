@@ -6,15 +6,14 @@
 
 namespace unisono {
 
-Selected selected_for(Communicator& communicator, Collective collective, std::size_t bytes,
-                      std::string_view hint) {
+Selected selected_for(Communicator& communicator, const Call& call, std::size_t bytes) {
   const detail::CommunicatorState& state = *CommunicatorAccess::state(communicator);
   const CallSelection& selection = state.host().selection();
-  const auto choice = selection.select(collective, bytes, selection.hint_for(collective, hint));
-  const std::string algorithm = !choice ? std::string(hint)
-                                : choice->algorithm == nullptr
-                                    ? "native"
-                                    : std::string(choice->algorithm->name);
+  const auto choice = selection.preview(call, bytes);
+  const std::string algorithm =
+      !choice ? std::string(selection.hint_for(call.collective, call.options.algorithm))
+      : choice->algorithm == nullptr ? "native"
+                                     : std::string(choice->algorithm->name);
   return {link_of(communicator), algorithm};
 }
 

@@ -14,9 +14,9 @@ struct Selected {
   std::string algorithm;  ///< "native" or a name of the catalog; the hint where that is refused
 };
 
-/// `bytes` as nccl-tests count them. `hint`: CallOptions::algorithm.
-Selected selected_for(Communicator& communicator, Collective collective, std::size_t bytes,
-                      std::string_view hint);
+/// `bytes` as nccl-tests count them. Of the call only the collective, the type, the operator and
+/// the options matter.
+Selected selected_for(Communicator& communicator, const Call& call, std::size_t bytes);
 /// kInvalidArgument, with those that there are, for a hint that no communicator takes.
 Status check_algorithm(Collective collective, std::string_view hint);
 /// Between the members alone.

@@ -288,8 +288,8 @@ const algorithms::Algorithm* find_algorithm(const std::string& name) {
   return algorithms::find(Collective::kAllReduce, name);
 }
 
-test::ShellRun run_command(const std::string& arguments) {
-  return test::run_shell(std::string(UNISONO_COMMAND) + " perf " + arguments + " 2>&1");
+test::ShellRun run_command(const std::string& arguments, const std::string& settings = "") {
+  return test::run_shell(settings + " " + UNISONO_COMMAND + " perf " + arguments + " 2>&1");
 }
 
 TEST(PerfCommand, PrintsJsonLinesWithTheAgreedKeys) {
@@ -316,8 +316,9 @@ TEST(PerfCommand, PrintsJsonLinesWithTheAgreedKeys) {
 }
 
 TEST(PerfCommand, RowsTellWhatRan) {
-  const auto row_of = [](const std::string& arguments) {
-    const test::ShellRun run = run_command(arguments + " -b 4K -e 4K -I 1 -w 0 --place out --json");
+  const auto row_of = [](const std::string& arguments, const std::string& settings = "") {
+    const test::ShellRun run =
+        run_command(arguments + " -b 4K -e 4K -I 1 -w 0 --place out --json", settings);
     EXPECT_EQ(run.status, 0) << run.output;
     return nlohmann::json::parse(run.output);
   };
@@ -325,6 +326,11 @@ TEST(PerfCommand, RowsTellWhatRan) {
   EXPECT_EQ(over_tcp["transport"], "tcp");
   EXPECT_NE(find_algorithm(over_tcp["algorithm"]), nullptr) << over_tcp;
   EXPECT_EQ(row_of("all_reduce -n 2 --transport tcp --algorithm ring")["algorithm"], "ring");
+  // The exact order is the canonical one where every sum is exact.
+  constexpr const char* kExact = "UNISONO_ORDER=exact";
+  EXPECT_EQ(row_of("all_reduce -n 4 --transport tcp", kExact)["algorithm"], "two_shot");
+  EXPECT_EQ(row_of("all_reduce -n 4 --transport tcp -d int32", kExact)["algorithm"],
+            "recursive_doubling");
   const auto message = row_of("p2p -n 2 --transport unix");
   EXPECT_EQ(message["transport"], "unix");
   EXPECT_EQ(message["algorithm"], "none");

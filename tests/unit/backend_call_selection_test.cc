@@ -126,6 +126,7 @@ TEST_F(CallSelectionTest, LooksAtNoBytesThatRanksDoNotAgreeOn) {
   const CallSelection made = selection({});
   EXPECT_EQ(text_of(made.select(Collective::kAllToAllV, 1 << 20, "")), "linear");
   EXPECT_EQ(text_of(made.select(Collective::kAllGatherV, 1 << 20, "")), "ring");
+  EXPECT_EQ(text_of(made.preview({.collective = Collective::kAllToAllV}, 1 << 20)), "linear");
 }
 
 TEST_F(CallSelectionTest, FollowsLinksThatGetKnownLater) {

@@ -215,13 +215,14 @@ std::uint64_t run_rows(const Options& options, Communicator& communicator, RankS
 /// What selection takes for the row. Calls on a GPU choose their way by themselves, and messages
 /// have none.
 void note_selected(const Options& options, Communicator& communicator, Row& row) {
-  Collective collective{};
+  const Problem& problem = row.problem;
+  Call call{.type = problem.type, .op = problem.op, .options = problem.options};
   row.transport = link_of(communicator);
   if (options.memory == MemoryKind::kCuda) {
     row.transport = options.transport.empty() ? "auto" : options.transport;
     row.algorithm = options.algorithm.empty() ? "auto" : options.algorithm;
-  } else if (parse(options.measured->facts.name, &collective)) {
-    row.algorithm = selected_for(communicator, collective, row.bytes, options.algorithm).algorithm;
+  } else if (parse(options.measured->facts.name, &call.collective)) {
+    row.algorithm = selected_for(communicator, call, row.bytes).algorithm;
   } else {
     row.algorithm = "none";
   }
