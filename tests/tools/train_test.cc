@@ -108,6 +108,10 @@ TEST_F(TrainCommand, RefusesOptionsOfATrainingInAComparison) {
     const std::string name = std::string(option).substr(0, std::string(option).find(' '));
     EXPECT_THAT(run.output, HasSubstr(name + " has no meaning with --compare")) << option;
   }
+  const ShellRun ordered =
+      run_line("UNISONO_ORDER=canonical " UNISONO_COMMAND " train --compare --limit-steps 1");
+  EXPECT_EQ(ordered.status, 2);
+  EXPECT_THAT(ordered.output, HasSubstr("train --compare: UNISONO_ORDER=canonical: "));
   const ShellRun run = train("--compare --epochs 2");
   EXPECT_EQ(run.status, 2);
   EXPECT_THAT(run.output, HasSubstr("--epochs, --output have no meaning"));

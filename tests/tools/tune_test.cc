@@ -86,7 +86,7 @@ TEST_F(Tune, MeasuresOnlyTheTransportThatIsAskedFor) {
   // A setting that a table replaces must not decide what is measured for it.
   const test::ShellRun tuned =
       unisono("tune -n 3 -e 64 --budget-ms 0.5 --transport unix -o " + path,
-              "UNISONO_TUNING=/no/such/file UNISONO_TRANSPORT=loopback");
+              "UNISONO_TUNING=/no/such/file UNISONO_TRANSPORT=loopback UNISONO_ORDER=canonical");
   ASSERT_EQ(tuned.status, 0) << tuned.output;
   const std::string text = read(path);
   EXPECT_THAT(text, AllOf(HasSubstr(" unix "), Not(HasSubstr(" tcp ")), Not(HasSubstr(" shm "))));

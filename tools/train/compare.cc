@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <stdexcept>
 
+#include "config/config.h"
 #include "tools/common/output.h"
 #include "tools/common/terminal.h"
 #include "tools/train/compare_report.h"
@@ -94,6 +95,15 @@ const Cost& cost_of(const std::vector<Cost>& costs, std::string_view strategy) {
   return *std::ranges::find(costs, strategy, &Cost::strategy);
 }
 
+/// Rings, which the traffic is predicted for, keep no order of sums. Ranks with GPUs take none.
+void refuse_order(const Options& training) {
+  const Result<Config> config = Config::from_environment();
+  if (!config || config->order == Order::kAny || !gpus_of_devices(training).empty()) return;
+  throw std::invalid_argument(fmt::format(
+      "UNISONO_ORDER={}: ranks are compared by ring, which keeps no order; unset it for --compare",
+      name_of(config->order)));
+}
+
 /// A transport that cannot serve is told at once and not after half of the strategies.
 void try_transport(const Workload& workload) {
   SpawnOptions options;
@@ -145,6 +155,7 @@ int compare_main(const CompareOptions& options) {
     if (options.steps == 0 || options.warm_up < 2) {
       throw std::invalid_argument("a comparison takes at least 1 step after 2 of warm-up");
     }
+    refuse_order(options.training);
     const Comparison result = compare(options);
     const std::string text = options.training.json ? json_of(result) : text_of(result);
     std::fputs(text.c_str(), stdout);

@@ -139,8 +139,8 @@ void run_rank(Communicator& comm, std::span<const Task> tasks, std::size_t offse
 
 Status measure(std::span<Task> tasks, const MeasureOptions& options) {
   // The settings that a table replaces must not decide what is measured for it.
-  for (const char* name :
-       {"UNISONO_TUNING", "UNISONO_ALGORITHM", "UNISONO_TRANSPORT", "UNISONO_ACCESS"}) {
+  for (const char* name : {"UNISONO_TUNING", "UNISONO_ALGORITHM", "UNISONO_TRANSPORT",
+                           "UNISONO_ACCESS", "UNISONO_ORDER"}) {
     tools::remove_from_environment(name);
   }
   const SharedSeconds shared(tasks.size());
