@@ -99,6 +99,14 @@ TEST_F(Tune, RefusesAFileThatCannotBeWrittenBeforeItMeasures) {
               AllOf(HasSubstr("cannot be written: No such file"), Not(HasSubstr("measurements"))));
 }
 
+TEST_F(Tune, IsRefusedAsTheRanksOfALauncher) {
+  const test::ShellRun tuned = unisono(
+      "run -n 2 -- " UNISONO_COMMAND " tune -n 2 -e 64 --budget-ms 0.1 -o " + file("t.txt"));
+  EXPECT_EQ(tuned.status, 2);
+  EXPECT_THAT(tuned.output, HasSubstr("unisono tune: a launcher started it 2 times"));
+  EXPECT_FALSE(std::filesystem::exists(file("t.txt")));
+}
+
 TEST_F(Tune, LeavesAnOldTableWhereMeasuringFails) {
   const std::string path = write("table.txt", "# old\n");
   constexpr const char* kElsewhere = "UNISONO_INTERFACE=192.0.2.1";

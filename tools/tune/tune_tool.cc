@@ -13,6 +13,8 @@
 
 #include "config/config.h"
 #include "tools/common/command_line.h"
+#include "tools/common/invalid.h"
+#include "tools/common/local_ranks.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/common/terminal.h"
@@ -189,6 +191,14 @@ int tune_main(int argc, char** argv) {
   }
   const Result<Config> config = Config::from_environment();
   if (!config) return tools::fail("unisono tune", config.error(), 2);
+  if (const int launched = tools::launched_ranks(); launched > 1) {
+    return tools::fail(
+        "unisono tune",
+        tools::invalid("a launcher started it {} times, but it starts its own ranks: "
+                       "start it once, without a launcher",
+                       launched),
+        2);
+  }
   const auto bytes = tools::parse_bytes(options.bytes_max_text, "--maxbytes", {64, kBytesMax});
   if (!bytes) return tools::fail("unisono tune", bytes.error(), 2);
   options.bytes_max = *bytes;
