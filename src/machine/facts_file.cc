@@ -2,19 +2,17 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
-#include <cstdio>
 #include <ctime>
 #include <utility>
 
 #include "base/errno_text.h"
 #include "base/fnv.h"
+#include "base/replace_file.h"
 #include "base/unique_fd.h"
 
 namespace unisono::machine {
@@ -28,9 +26,7 @@ struct FileText {
 };
 
 Status system_error(const std::string& what, const std::string& path, int error) {
-  const bool is_full = error == ENOSPC || error == EDQUOT;
-  return Status(is_full ? ErrorCode::kOutOfResources : ErrorCode::kSystem,
-                what + " " + path + ": " + errno_text(error));
+  return Status(ErrorCode::kSystem, what + " " + path + ": " + errno_text(error));
 }
 
 // The text of a plain file of this user's; empty where there is none. A pipe does not block.
@@ -54,46 +50,6 @@ Result<FileText> read_text(const std::string& path) {
   }
   text.resize(bytes);
   return FileText{std::move(text), facts.st_mtime};
-}
-
-Status write_all(int fd, const std::string& path, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return system_error("cannot write", path, errno);
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return Status();
-}
-
-// Puts the file called `name` where another may be. A file that takes another's place is written to
-// the disk at once by ext4, in 10 to 30 ms; two that change places are not.
-Status take_place(const std::string& name, const std::string& path) {
-  struct stat facts {};
-  const bool is_file = lstat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode);
-  if (is_file && renameat2(AT_FDCWD, name.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
-    unlink(name.c_str());
-    return Status();
-  }
-  if (rename(name.c_str(), path.c_str()) == 0) return Status();
-  return system_error("cannot replace", path, errno);
-}
-
-// Writes a file that nobody else writes, and then gives it its name.
-Status replace_file(const std::string& path, std::string_view text) {
-  std::uint64_t number = 0;
-  if (getrandom(&number, sizeof number, 0) != sizeof number) {
-    return system_error("no random number for", path, errno);
-  }
-  const std::string name = fmt::format("{}.new-{:016x}", path, number);
-  UniqueFd fd(open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!fd) return system_error("cannot make", name, errno);
-  Status status = write_all(fd.get(), name, text);
-  // A full disk may say so only now.
-  if (close(fd.release()) != 0 && status) status = system_error("cannot write", name, errno);
-  if (status) status = take_place(name, path);
-  if (!status) unlink(name.c_str());
-  return status;
 }
 
 }  // namespace
@@ -123,7 +79,7 @@ Status add_facts(const Folder& folder, const Identity& identity, const TrialFact
   learn(facts.trials, learned);
   UNISONO_TRY(make_folder(folder));
   const std::string path = path_of(folder.path, identity);
-  UNISONO_TRY(replace_file(path, text_of(facts)));
+  UNISONO_TRY(replace_file(path, text_of(facts), 0600));
   tidy_folder(folder.path, path);
   return Status();
 }

@@ -119,6 +119,31 @@ TEST_F(Tune, LeavesAnOldTableWhereMeasuringFails) {
   EXPECT_FALSE(std::filesystem::exists(file("new.txt")));
 }
 
+TEST_F(Tune, LeavesAnOldTableWhereThereIsNoRoomForTheNewOne) {
+  const std::string path = write("table.txt", "# old\n");
+  // A disk that is full, as far as files go: over TCP ranks share no memory that counts.
+  const test::ShellRun tuned = unisono("tune -n 2 -e 64 --budget-ms 0.1 --transport tcp -o " + path,
+                                       "trap '' XFSZ; ulimit -f 1; ");
+  EXPECT_EQ(tuned.status, 1);
+  EXPECT_THAT(tuned.output, HasSubstr("unisono tune: --output: cannot write " + path));
+  EXPECT_EQ(read(path), "# old\n");
+}
+
+TEST_F(Tune, WritesBehindALinkAndLeavesIt) {
+  const std::string tune = "tune -n 2 -e 64 --budget-ms 0.1 --transport tcp -o " + file("link.txt");
+  std::filesystem::create_symlink("target.txt", file("link.txt"));
+  EXPECT_EQ(unisono(tune, "UNISONO_INTERFACE=192.0.2.1").status, 1);
+  EXPECT_TRUE(std::filesystem::is_symlink(file("link.txt")));
+  EXPECT_FALSE(std::filesystem::exists(file("target.txt")));
+  for (const char* times : {"once", "again"}) {
+    const test::ShellRun tuned = unisono(tune);
+    ASSERT_EQ(tuned.status, 0) << times << ": " << tuned.output;
+    EXPECT_TRUE(std::filesystem::is_symlink(file("link.txt"))) << times;
+    EXPECT_FALSE(std::filesystem::is_symlink(file("target.txt"))) << times;
+    EXPECT_THAT(read(file("target.txt")), HasSubstr("# collective")) << times;
+  }
+}
+
 TEST_F(Tune, NamesTheWrongArgument) {
   const auto refuses = [](const std::string& arguments, const std::string& because) {
     const test::ShellRun tuned = unisono("tune " + arguments);

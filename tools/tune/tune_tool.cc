@@ -8,9 +8,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <vector>
 
+#include "base/replace_file.h"
 #include "config/config.h"
 #include "tools/common/command_line.h"
 #include "tools/common/invalid.h"
@@ -40,6 +42,7 @@ struct Options {
 constexpr Link kLinks[]{Link::kShm, Link::kUnix, Link::kVerbs, Link::kTcp};
 // More would need more scratch memory than ranks have unless they are told.
 constexpr std::uint64_t kBytesMax = std::uint64_t{256} << 20;
+constexpr int kSymbolicLinksMax = 40;  // as many as the kernel follows
 
 std::vector<std::string> names_of_links() {
   std::vector<std::string> names;
@@ -89,14 +92,33 @@ Status cannot_write(const std::string& path, int error) {
                 "--output: " + path + " cannot be written: " + std::strerror(error));
 }
 
+// A file is replaced as a whole; a device or a pipe is written as it is.
+bool is_replaced(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_type type = std::filesystem::status(path, error).type();
+  return type == std::filesystem::file_type::regular ||
+         type == std::filesystem::file_type::not_found;
+}
+
+// What the links lead to, whether it exists or not. They stay.
+std::filesystem::path behind_links(std::filesystem::path path) {
+  std::error_code error;
+  for (int i = 0; i < kSymbolicLinksMax && std::filesystem::is_symlink(path, error); ++i) {
+    path = path.parent_path() / std::filesystem::read_symlink(path, error);
+  }
+  return path;
+}
+
 // Before minutes of measuring, not after them. What is in the file stays until there is better.
 Status check_writable(const std::string& path) {
-  const bool existed = ::access(path.c_str(), F_OK) == 0;
-  errno = 0;
-  const bool writable = std::ofstream(path, std::ios::app).is_open();
-  if (!writable) return cannot_write(path, errno);
-  if (!existed) ::unlink(path.c_str());
-  return Status();
+  const bool is_there = ::access(path.c_str(), F_OK) == 0;
+  const bool can_open = is_there ? std::ofstream(path, std::ios::app).is_open() : is_replaced(path);
+  if (!can_open) return cannot_write(path, errno);
+  if (!is_replaced(path)) return Status();
+  const std::filesystem::path target = behind_links(path);
+  const std::string folder =
+      target.empty() || target.has_parent_path() ? target.parent_path().string() : ".";
+  return ::access(folder.c_str(), W_OK | X_OK) == 0 ? Status() : cannot_write(path, errno);
 }
 
 // Times taken beside other work say more about that work.
@@ -129,9 +151,14 @@ Status write_table(const Options& options, const std::string& header,
                    const std::vector<algorithms::SelectionRow>& rows) {
   algorithms::SelectionTable table;
   for (const algorithms::SelectionRow& row : rows) table.append(row);
+  const std::string text = header + table.to_text();
+  if (is_replaced(options.output)) {
+    const Status status = replace_file(behind_links(options.output), text, 0666);
+    return status ? status : Status(status.code(), "--output: " + status.message());
+  }
   errno = 0;
-  std::ofstream file(options.output, std::ios::trunc);
-  file << header << table.to_text();
+  std::ofstream file(options.output);
+  file << text;
   if (!file.flush()) return cannot_write(options.output, errno);
   return Status();
 }

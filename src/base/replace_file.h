@@ -1,0 +1,21 @@
+// Writes a whole file at once: a reader finds the old text or the new one, and an error leaves the
+// old one as it was.
+//
+// Thread rule: any thread, any number of processes; of two that write at once one stays.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace unisono {
+
+/// Writes a new file of `mode` (the umask applies) beside `path`, "<path>.new-<16 hexadecimal
+/// digits>", and gives it that name. Where a link has the name, the link is replaced.
+/// kOutOfResources where the disk is full, kSystem.
+Status replace_file(const std::string& path, std::string_view text, mode_t mode);
+
+}  // namespace unisono
