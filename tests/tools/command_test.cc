@@ -205,6 +205,16 @@ TEST(Commands, ExportPlansWithTheBytesOfTheirMessages) {
               AllOf(HasSubstr("\"bytes\": 1000,"), Not(HasSubstr("\"bytes\": 4000,"))));
 }
 
+TEST(Commands, PlanTellsAPlanThatWasNotCheckedFromOneThatIsWrong) {
+  const ShellRun checked = run_command("plan all_reduce -a ring -n 4 --json --rank 0");
+  EXPECT_THAT(checked.output,
+              AllOf(HasSubstr("\"checked\": true"), HasSubstr("\"correct\": true")));
+  const ShellRun unchecked = run_command("plan all_reduce -a ring -n 2000 --json --rank 0");
+  EXPECT_EQ(unchecked.status, 0);
+  EXPECT_THAT(unchecked.output,
+              AllOf(HasSubstr("\"checked\": false"), HasSubstr("\"correct\": null")));
+}
+
 TEST(Commands, PlanSaysWhatItCannotPrint) {
   for (const auto& [line, message] :
        {std::pair("--rank -1", "--rank is -1 but must be from 0 to 3"),
