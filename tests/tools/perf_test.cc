@@ -359,6 +359,14 @@ TEST(PerfCommand, JsonLinesTellTheRoot) {
   }
 }
 
+TEST(PerfCommand, ClaimsNoCheckOfABarrier) {
+  const test::ShellRun json = run_command("barrier -n 2 -I 1 -w 0 --json");
+  ASSERT_EQ(json.status, 0) << json.output;
+  EXPECT_TRUE(nlohmann::json::parse(json.output)["wrong"].is_null()) << json.output;
+  const test::ShellRun text = run_command("barrier -n 2 -I 1 -w 0");
+  EXPECT_THAT(text.output, AllOf(HasSubstr(" N/A\n"), HasSubstr("# 1 rows, not checked\n")));
+}
+
 TEST(PerfCommand, ChecksEveryTypeAndOperator) {
   for (const Case& measured : all_cases()) {
     const int ranks = measured.facts.name == "p2p" ? 2 : 3;

@@ -73,9 +73,9 @@ where all ranks have one GPU: "x floor" is "gpu loop us" over the time of the be
 bytes as must be read and written (all_reduce: 2 N for each rank), at a rate measured before.
   unisono perf all_reduce -n 4 --as threads --memory cuda --floor -b 64M -e 1G --mode both
 
-Results are checked against the closed form, every element: the column #wrong. The exit status is 1
-when any is wrong or the output cannot be written (a reader that leaves, as head does, ends it
-quietly), 2 for a wrong command line.
+Results are checked against the closed form, every element: the column #wrong; a barrier has none.
+The exit status is 1 when any is wrong or the output cannot be written (a reader that leaves, as
+head does, ends it quietly), 2 for a wrong command line.
 
 From nccl-tests: -b -e -f -i -w -c -d -o -r mean the same. Its -n (iterations) is --iters or -I
 here, because -n is the number of ranks, as in `unisono run`; -g and -t have no meaning here.
@@ -300,7 +300,8 @@ Status fill(const Texts& texts, Options& options) {
   options.modes = one_or_both(texts.mode, "both", "hot", Mode::kHot, Mode::kCold);
   UNISONO_TRY(fill_memory(texts, options));
   options.places = places_of(*options.measured, texts);
-  options.check = texts.check != 0;
+  // Nothing comes out of a barrier.
+  options.check = texts.check != 0 && options.measured->facts.has_buffers();
   options.format = texts.json ? Format::kJson : texts.csv ? Format::kCsv : Format::kTable;
   if (options.ranks_given && (options.ranks < 1 || options.ranks > kRanksMax)) {
     return tools::invalid("--ranks: {} is outside 1 to {}", options.ranks, kRanksMax);
