@@ -387,6 +387,10 @@ TEST(PerfCommand, NamesTheWrongArgument) {
   refuses("all_reduce -b 12X", "--minbytes");
   refuses("all_reduce --algorithm foo", "no all_reduce algorithm is called 'foo'; choose one of");
   refuses("all_reduce -n 2 --transport loopback", "add --as threads");
+  refuses("p2p -n 2 --algorithm nonsense", "--algorithm: p2p goes to one peer");
+  refuses("send_receive -n 2 --algorithm ring", "--algorithm: send_receive goes to one peer");
+  refuses("send_receive -n 2 --place in", "send_receive has no in-place form");
+  refuses("all_to_all_v -n 2 --in-place", "all_to_all_v has no in-place form");
   refuses("all_reduce -o band", "'band' has no meaning on type 'float32'");
   refuses("all_reduce -d float33", "'float33'");
   refuses("broadcast -n 2 -r 5", "--root 5");

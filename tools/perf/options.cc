@@ -256,7 +256,7 @@ Status check_combination(const Options& options, const Texts& texts) {
     return tools::invalid("operator '{}' has no meaning on type '{}' in {}", texts.op, texts.type,
                           options.measured->facts.name);
   }
-  if (texts.in_place && !has_in_place_form(*options.measured)) {
+  if ((texts.in_place || texts.place == "in") && !has_in_place_form(*options.measured)) {
     return tools::invalid("{} has no in-place form", options.measured->facts.name);
   }
   return {};
@@ -269,9 +269,11 @@ Status fill(const Texts& texts, Options& options) {
                           collective_names());
   }
   if (!options.transport.empty()) UNISONO_TRY(check_transport(options.transport));
-  // A message has none.
   if (Collective collective{}; parse(options.measured->facts.name, &collective)) {
     UNISONO_TRY(check_algorithm(collective, options.algorithm));
+  } else if (!options.algorithm.empty()) {
+    return tools::invalid("--algorithm: {} goes to one peer; no algorithm is chosen for it",
+                          options.measured->facts.name);
   }
   const tools::SizeBounds bounds{.min = 1, .max = kBytesMax};
   UNISONO_ASSIGN(const auto min, tools::parse_bytes(texts.bytes_min, "--minbytes", bounds));
