@@ -180,9 +180,11 @@ TEST(BlameCommand, SaysWhoIsMissingInAJobThatLives) {
   EXPECT_THAT(said, AllOf(ContainsRegex(kMissing), HasSubstr("records of 3 of 3 ranks")));
   // Any rank of the job leads to all of them.
   EXPECT_THAT(blame(std::to_string(late)), AllOf(ContainsRegex(kMissing), HasSubstr("0 and 2")));
-  EXPECT_THAT(blame("--json " + of_launcher),
-              AllOf(HasSubstr(R"("kind":"missing","first":[1])"), HasSubstr(R"("waits_for":[1])"),
-                    HasSubstr(R"("state":"started")"), HasSubstr(R"("state":"completed")")));
+  EXPECT_THAT(
+      blame("--json " + of_launcher),
+      AllOf(HasSubstr(R"("kind":"missing","first":[1])"), HasSubstr(R"("waits_for":[1])"),
+            HasSubstr(R"("state":"started")"), HasSubstr(R"("state":"completed")"),
+            ContainsRegex(R"("world_size":3,"records":3,"began_s":[0-9.e+]+,"runs":true)")));
 }
 
 TEST(BlameCommand, TheLauncherSaysWhoStoppedFirst) {

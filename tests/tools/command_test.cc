@@ -283,6 +283,7 @@ TEST(Commands, InfoProbesEveryTransport) {
     if (name == "auto") continue;
     EXPECT_THAT(info.output, HasSubstr("\"" + std::string(name) + "\": {"));
   }
+  EXPECT_THAT(info.output, HasSubstr("\"huge_pages\": \""));
 }
 
 // Without, with and again without what a job has learned.
@@ -311,6 +312,12 @@ TEST(Commands, InfoShowsWhatJobsHaveLearned) {
   EXPECT_THAT(run("UNISONO_CACHE=off", "info --machine"), HasSubstr("nowhere: UNISONO_CACHE=off"));
   EXPECT_THAT(run("env -u UNISONO_CACHE -u XDG_CACHE_HOME HOME=/proc/none", "info --machine"),
               HasSubstr("nowhere: cannot look at /proc/none"));
+  EXPECT_THAT(run("UNISONO_CACHE=off", "info --machine --json"),
+              AllOf(HasSubstr("\"cache\": \"off\""), HasSubstr("\"cache_reason\": \"\"")));
+  EXPECT_THAT(
+      run("env -u UNISONO_CACHE -u XDG_CACHE_HOME HOME=/proc/none", "info --machine --json"),
+      AllOf(HasSubstr("\"cache\": \"/proc/none/.cache/unisono\""),
+            HasSubstr("\"cache_reason\": \"cannot look at /proc/none")));
   // What is between hosts makes no difference.
   EXPECT_THAT(run(here + " UNISONO_MEASURE=off", "info --why all_gather 32K"),
               HasSubstr("so calls begin with"));

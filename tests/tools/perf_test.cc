@@ -300,15 +300,17 @@ TEST(PerfCommand, PrintsJsonLinesWithTheAgreedKeys) {
   for (std::size_t at = 0; at < run.output.size(); ++lines) {
     const std::size_t end = run.output.find('\n', at);
     const auto row = nlohmann::json::parse(run.output.substr(at, end - at));
-    for (const char* key : {"collective", "transport", "ranks", "bytes", "count", "type", "op",
-                            "in_place", "time_us", "algbw_GBps", "busbw_GBps", "wrong", "mode",
-                            "buffers", "algorithm", "loop_us", "root", "iterations"}) {
+    for (const char* key :
+         {"collective", "transport", "ranks",      "bytes",      "count",   "type",    "op",
+          "in_place",   "time_us",   "algbw_GBps", "busbw_GBps", "wrong",   "mode",    "buffers",
+          "algorithm",  "loop_us",   "root",       "iterations", "barrier", "empty_us"}) {
       EXPECT_TRUE(row.contains(key)) << key;
     }
     EXPECT_EQ(row["wrong"], 0);
     EXPECT_EQ(row["iterations"], 3);
     EXPECT_EQ(row["transport"], "shm");
     EXPECT_EQ(row["algorithm"], "native");
+    EXPECT_EQ(row["barrier"], "shared memory");
     EXPECT_LE(row["time_us"]["min"], row["time_us"]["p99"]);
     at = end + 1;
   }

@@ -138,14 +138,19 @@ std::string others_text(const std::vector<Job>& others, std::int64_t now_ns) {
   return text;
 }
 
-nlohmann::ordered_json json_of(const Job& job, std::int64_t now_ns) {
+// As title_of(), of the job that is shown and of the others.
+nlohmann::ordered_json json_title_of(const Job& job) {
   const recorder::RankRecord& one = job.front().record;
+  return {{"job", one.job},
+          {"world_size", one.world_size},
+          {"records", job.size()},
+          {"began_s", static_cast<double>(began_ns(job)) * 1e-9},
+          {"runs", lives(job)}};
+}
+
+nlohmann::ordered_json json_of(const Job& job, std::int64_t now_ns) {
   const Verdict verdict = recorder::blame(job);
-  nlohmann::ordered_json report{{"job", one.job},
-                                {"world_size", one.world_size},
-                                {"records", job.size()},
-                                {"began_s", static_cast<double>(began_ns(job)) * 1e-9},
-                                {"runs", lives(job)}};
+  nlohmann::ordered_json report = json_title_of(job);
   if (verdict.kind == Verdict::Kind::kStopped) report["first"] = verdict.first;
   report["text"] = outcome_of(job, verdict, now_ns);
   return report;
@@ -179,9 +184,8 @@ std::string report_text(const Found& found, std::int64_t now_ns, bool coloured) 
 }
 
 std::string report_json(const Found& found, std::int64_t now_ns) {
-  const recorder::RankRecord& one = found.witnesses.front().record;
   const Verdict verdict = recorder::blame(found.witnesses);
-  nlohmann::ordered_json report{{"job", one.job}, {"world_size", one.world_size}};
+  nlohmann::ordered_json report = json_title_of(found.witnesses);
   report["ranks"] = nlohmann::json::array();
   for (const Standing& each : verdict.standings) {
     report["ranks"].push_back(json_of(each, now_ns));

@@ -28,6 +28,7 @@ namespace unisono {
 namespace {
 
 constexpr std::uint64_t kWhyBytesMax = std::uint64_t{1} << 40;
+constexpr const char* kHugePages = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
 std::string first_line_of(const char* path) {
   std::ifstream file(path);
@@ -142,8 +143,7 @@ void print_text(const Config& config) {
   std::printf("reduction kernels %s\n", compute::instruction_set());
   std::printf("host              %s\n", host.name.c_str());
   std::printf("processors        %s\n", describe_processors().c_str());
-  std::printf("huge pages (shm)  %s\n\n",
-              first_line_of("/sys/kernel/mm/transparent_hugepage/shmem_enabled").c_str());
+  std::printf("huge pages (shm)  %s\n\n", first_line_of(kHugePages).c_str());
   tools::Table transports({{"transport", tools::Align::kLeft},
                            {"usable", tools::Align::kLeft},
                            {"reason", tools::Align::kLeft}});
@@ -173,6 +173,7 @@ void print_json(const Config& config) {
   out["instruction_set"] = compute::instruction_set();
   out["host"] = topology::read_host_identity().name;
   out["processors"] = describe_processors();
+  out["huge_pages"] = first_line_of(kHugePages);
   for (const info::TransportRow& row : info::probe_transports(config)) {
     out["transports"][row.name] = {{"usable", row.probe.usable}, {"reason", row.probe.reason}};
   }

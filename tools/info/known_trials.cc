@@ -262,8 +262,8 @@ std::string describe_machine(const Config& config) {
 nlohmann::ordered_json json_of_machine(const Config& config) {
   const Identity here = identity_here(1, 1);
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
-  const bool is_kept = config.keeps_facts() && machine::check_folder(folder_of(config));
-  if (is_kept) {
+  const Status usable = config.keeps_facts() ? machine::check_folder(folder_of(config)) : Status();
+  if (config.keeps_facts() && usable) {
     for (const FoundFacts& found : machine::find_facts(folder_of(config))) {
       files.push_back(json_of(found, here));
     }
@@ -276,7 +276,8 @@ nlohmann::ordered_json json_of_machine(const Config& config) {
           {"nodes", here.spread.nodes},
           {"quota", here.quota},
           {"levels", json_of_levels()},
-          {"cache", is_kept ? config.cache : "off"},
+          {"cache", config.keeps_facts() ? config.cache : "off"},
+          {"cache_reason", usable.message()},
           {"files", files}};
 }
 

@@ -40,6 +40,9 @@ std::string time_text(double us) {
 }
 /// JSON numbers keep their decimals to what a clock can tell.
 double rounded(double us) { return std::round(us * 1e3) / 1e3; }
+std::string_view barrier_of(const Surroundings& surroundings) {
+  return surroundings.is_shared_page ? "shared memory" : "library";
+}
 std::string wrong_text(const Row& row) { return row.wrong ? fmt::format("{}", *row.wrong) : "N/A"; }
 
 std::string floor_text(const Floor& floor) {
@@ -94,7 +97,7 @@ void Report::header() {
         "{}{}\n",
         "collective,transport,ranks,bytes,count,type,op,root,in_place,mode,buffers,algorithm,"
         "iterations,time_us_min,time_us_median,time_us_p99,loop_us,algbw_GBps,busbw_GBps,"
-        "wrong",
+        "wrong,barrier,empty_us",
         is_on_device() ? ",ranks_as,gpu_us_median,gpu_loop_us,floor_us" : "");
   }
   if (options_.format != Format::kTable) return;
@@ -177,12 +180,12 @@ std::string Report::csv_line(const Row& row) const {
   const Timing& timing = row.timing;
   std::string line = fmt::format(
       "{},{},{},{},{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.6g},"
-      "{:.6g},{}",
+      "{:.6g},{},{},{:.3f}",
       problem.measured->facts.name, row.transport, problem.ranks, row.bytes, problem.count,
       unisono::name_of(problem.type), op_of(row), problem.root, problem.in_place, name_of(row.mode),
       name_of(row.buffers), row.algorithm, timing.iterations, timing.min_us, timing.median_us,
       timing.p99_us, timing.loop_us, row.algbw_gbps(), row.busbw_gbps(),
-      row.wrong ? wrong_text(row) : "");
+      row.wrong ? wrong_text(row) : "", barrier_of(surroundings_), surroundings_.empty.median_us);
   if (is_on_device()) {
     line += fmt::format(",{},{:.3f},{:.3f},{:.3f}", name_of(options_.ranks_as),
                         timing.device_median_us, timing.device_loop_us, floor_of(row));
@@ -231,6 +234,8 @@ std::string Report::json_line(const Row& row) const {
   line["algorithm"] = row.algorithm;
   line["iterations"] = timing.iterations;
   line["loop_us"] = rounded(timing.loop_us);
+  line["barrier"] = barrier_of(surroundings_);
+  line["empty_us"] = rounded(surroundings_.empty.median_us);
   if (is_on_device()) add_device(row, line);
   return tools::json_text(line) + "\n";
 }
