@@ -233,6 +233,18 @@ TEST_F(TrainCommand, KeepsTheDataWhereGnuplotIsMissing) {
   }
 }
 
+TEST_F(TrainCommand, LeavesNoChartOfTheRunBefore) {
+  const ShellRun two = train("-n 2 --limit-steps 2 --epochs 1");
+  ASSERT_EQ(two.status, 0) << two.output;
+  ASSERT_TRUE(std::filesystem::exists(path("out/communication.dat")));
+  const ShellRun one = train("--strategy single --limit-steps 2 --epochs 1");
+  ASSERT_EQ(one.status, 0) << one.output;
+  EXPECT_TRUE(std::filesystem::exists(path("out/curve.gp")));
+  for (const auto& file : std::filesystem::directory_iterator(path("out"))) {
+    EXPECT_NE(file.path().stem(), "communication") << file.path();
+  }
+}
+
 TEST_F(TrainCommand, DrawsTheChartsAndWritesTheLog) {
   if (run_line("gnuplot --version").status != 0) GTEST_SKIP() << "no package gnuplot-nox";
   const ShellRun run = train("-n 2 --limit-steps 4 --epochs 2");

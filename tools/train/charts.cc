@@ -14,6 +14,7 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "tools/common/environment.h"
@@ -64,6 +65,16 @@ void write_script(const std::filesystem::path& folder, const std::string& name,
   write_file(folder / (name + ".gp"),
              fmt::format(fmt::runtime(kScript), fmt::arg("name", name), fmt::arg("title", quoted),
                          fmt::arg("settings", settings), fmt::arg("plot", plot)));
+}
+
+// Those of a run before, which this one may not write again.
+void remove_charts(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  for (const char* file :
+       {"curve-loss.dat", "curve-epochs.dat", "curve.gp", "curve.svg", "curve.png",
+        "communication.dat", "communication.gp", "communication.svg", "communication.png"}) {
+    std::filesystem::remove(folder / file, ignored);
+  }
 }
 
 void write_curve(const std::filesystem::path& folder, const ChartData& data) {
@@ -174,6 +185,7 @@ Drawn run_gnuplot(const std::filesystem::path& folder, const std::string& name) 
 
 std::vector<std::string> draw_charts(const std::string& folder, const ChartData& data) {
   const std::filesystem::path path(folder);
+  remove_charts(path);
   std::vector<std::string> names;
   if (!data.curve.empty() && !data.epochs.empty()) {
     write_curve(path, data);

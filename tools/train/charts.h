@@ -27,9 +27,9 @@ struct ChartData {
   std::size_t steps = 0;
 };
 
-/// Writes curve.* and communication.* into `folder`. What a person should know afterwards, one
-/// sentence each: which files there are, or that gnuplot is missing (nothing else is lost then).
-/// std::runtime_error when a file cannot be written.
+/// Writes curve*.* and communication.* into `folder`, and removes those that it does not write.
+/// What a person should know afterwards, one sentence each: which files there are, or that gnuplot
+/// is missing (nothing else is lost then). std::runtime_error when a file cannot be written.
 std::vector<std::string> draw_charts(const std::string& folder, const ChartData& data);
 
 }  // namespace unisono::train
