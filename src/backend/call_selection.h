@@ -36,9 +36,12 @@ class CallSelection {
   explicit CallSelection(const Circumstances& circumstances) : fixed_(circumstances) {}
 
   algorithms::Link link() const { return fixed_.link; }
+  /// For calls of this library's own: what users ask of theirs is not asked of these.
+  void drop_hints() { has_hints_ = false; }
   /// `own`, or where that is empty the hint of the settings.
   std::string_view hint_for(Collective collective, std::string_view own) const {
-    return own.empty() ? std::string_view(fixed_.hints[static_cast<std::size_t>(collective)]) : own;
+    if (!own.empty() || !has_hints_) return own;
+    return fixed_.hints[static_cast<std::size_t>(collective)];
   }
   /// What its reduction keeps: what it asks for, or what all do.
   Order order_of(const Call& call) const {
@@ -62,6 +65,7 @@ class CallSelection {
   Result<algorithms::Choice> choose(const Call& call, std::size_t agreed_bytes) const;
 
   Circumstances fixed_;
+  bool has_hints_ = true;
   // The table's answers, by collective, each made at its first call.
   std::array<std::vector<algorithms::NativeRange>, kCollectiveCount> native_ranges_;
 };

@@ -132,7 +132,7 @@ Status Shrinking::form(std::uint32_t id, const std::vector<Rank>& survivors) {
   }
   const auto self = std::find(members.begin(), members.end(), runtime_.world().rank);
   const auto place = static_cast<Rank>(self - members.begin());
-  meeting_ = make_enlisted(parent_.shared_runtime(), id, std::move(members), place, nullptr);
+  meeting_ = make_meeting(parent_.shared_runtime(), id, std::move(members), place);
   UNISONO_ASSIGN(const FailedIn failed_in, agree_on_place());
   UNISONO_ASSIGN(made_, split(*meeting_, 0, place));
   made_->set_parent_failed_in(failed_in);

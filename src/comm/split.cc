@@ -141,6 +141,13 @@ std::shared_ptr<CommunicatorState> make_enlisted(std::shared_ptr<Runtime> runtim
   return made;
 }
 
+std::shared_ptr<CommunicatorState> make_meeting(std::shared_ptr<Runtime> runtime, std::uint32_t id,
+                                                std::vector<Rank> members, Rank rank) {
+  auto made = make_enlisted(std::move(runtime), id, std::move(members), rank, nullptr);
+  made->host().selection().drop_hints();
+  return made;
+}
+
 std::uint32_t take_communicator_id(Runtime& runtime) {
   return communicator_id(runtime.take_communicator_number(), runtime.world().rank,
                          runtime.world().size);
@@ -246,7 +253,7 @@ Status learn_links(const std::shared_ptr<Runtime>& runtime, TimePoint deadline) 
   // No communicator that is made later has this id: it would be rank 1's without a number.
   constexpr std::uint32_t kMeasuringId = 1;
   const std::shared_ptr<CommunicatorState> all =
-      make_enlisted(runtime, kMeasuringId, all_ranks(*runtime), runtime->world().rank, nullptr);
+      make_meeting(runtime, kMeasuringId, all_ranks(*runtime), runtime->world().rank);
   const Result<algorithms::LinkFacts> links = measure_links(*all, hosts, deadline);
   if (!links) {
     const Status& why = links.error();

@@ -18,10 +18,10 @@ Status no_memory(Rank self) { return Status(ErrorCode::kOutOfResources, kNoMemor
 
 // The communicator fails with the call, if it had not before; the next beat tells the others.
 void WatchedCommunicator::note_no_memory(RequestState& request) {
-  request.outcome = no_memory(rank());
-  if (failure_.set(request.outcome, place(&request))) postpone(Tell::kEveryone);
-  // They are the caller's once this is over. Members that share memory hear the cause.
-  give_back_buffers(failure_.in_brief(kNoMemory));
+  if (failure_.set(no_memory(rank()), place(&request))) postpone(Tell::kEveryone);
+  // The cause, which may be another's.
+  request.outcome = failure_.in_brief(kNoMemory);
+  give_back_buffers(request.outcome);  // they are the caller's once this is over
 }
 
 void WatchedCommunicator::fail(Status cause, Tell tell) { fail_by(nullptr, cause, tell); }

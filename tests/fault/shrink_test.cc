@@ -266,6 +266,28 @@ TEST(Shrink, DoesNotWaitForWhoHasClosedTheCommunicator) {
   });
 }
 
+// Survivors meet over transports, and may be as many as the algorithm does not take.
+TEST(Shrink, AsksNoAlgorithmOfTheSettings) {
+  const Setting order("UNISONO_ORDER", "canonical");
+  for (const char* algorithms :
+       {"all_reduce=native,all_gather=native", "all_reduce=halving_doubling"}) {
+    SCOPED_TRACE(algorithms);
+    const Setting setting("UNISONO_ALGORITHM", algorithms);
+    run_ranks(4, "shm", [](Communicator& comm) {
+      Communicator part = comm.duplicate();
+      const bool leaves = comm.rank() == 3;
+      if (leaves) part.abort("no more");
+      call_until_failure(part);
+      if (leaves) {
+        part.close();
+      } else {
+        EXPECT_EQ(part.shrink().size(), 3);
+      }
+      comm.barrier();
+    });
+  }
+}
+
 TEST(Shrink, OfTwoCommunicatorsAtOnceOnTwoThreads) {
   run_ranks(kRanks, "auto", [](Communicator& comm) {
     const Rank self = comm.rank();
