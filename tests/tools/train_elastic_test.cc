@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -183,6 +184,61 @@ TEST_F(Elastic, SavesWhatAFailureKeptFromBeingSaved) {
   // Who tells the result has not told the epoch's.
   EXPECT_GT(accuracy_in(job.out()), 20) << job.out();
   EXPECT_THAT(job.out(), HasSubstr(" % of 1,000 samples")) << job.out();
+}
+
+// As on machines of their own: each rank in a folder of its own, whose disk nobody shares.
+class ElasticApart : public Elastic {
+ protected:
+  std::vector<std::string> apart(const std::vector<std::string>& flags) const {
+    std::vector<std::string> arguments{"-n", "2", "--no-prefix"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return run::shell(arguments, "mkdir -p " + path("r$RANK") + " && cd " + path("r$RANK") +
+                                     " && exec " + UNISONO_COMMAND +
+                                     " train --elastic --output out --checkpoint c --epochs " +
+                                     std::to_string(kEpochs) + " --data " + *test::few_images());
+  }
+  /// Kills rank 1 in its second epoch; both are together again before the end.
+  void lose_rank_one_and_end() const {
+    run::Launcher job(apart({"--max-restarts", "3"}), {.merge_stderr = true});
+    ASSERT_TRUE(job.prints("epoch 1/16")) << job.out();
+    const pid_t pid = pid_of(job, 1);
+    ASSERT_GT(pid, 0) << job.out();
+    ::kill(pid, SIGKILL);
+    EXPECT_EQ(job.wait(), 0) << job.out();
+    EXPECT_THAT(job.out(), Not(HasSubstr("cannot be opened")));
+    EXPECT_EQ(count_logged(path("r0/out"), "start"), 3) << job.out();
+    EXPECT_EQ(load_checkpoint(path("r0/c")).optimizer_steps, kEpochs * (6000 / 128));
+    EXPECT_EQ(load_checkpoint(path("r0/c")).sampler_seed, 1u);
+  }
+};
+
+TEST_F(ElasticApart, GoesOnWithoutTheDiskOfRankZero) {
+  run::Launcher job(apart({"--keep-going"}), {.merge_stderr = true});
+  ASSERT_TRUE(job.prints("epoch 1/16")) << job.out();
+  const pid_t first = pid_of(job, 0);
+  ASSERT_GT(first, 0) << job.out();
+  ::kill(first, SIGKILL);
+  job.wait();
+  EXPECT_THAT(job.out(), HasSubstr("going on with 1 of 2 ranks"));
+  EXPECT_GT(accuracy_in(job.out()), 70) << job.out();
+  EXPECT_EQ(load_checkpoint(path("r1/c")).epoch, static_cast<std::uint64_t>(kEpochs));
+}
+
+TEST_F(ElasticApart, TakesBackARankThatHasNoCheckpoint) {
+  if (test::is_thread_sanitized()) GTEST_SKIP() << "as the first one";
+  lose_rank_one_and_end();
+}
+
+TEST_F(ElasticApart, TakesBackARankThatHasACheckpointOfAnotherTraining) {
+  if (test::is_thread_sanitized()) GTEST_SKIP() << "as the first one";
+  std::filesystem::create_directory(path("r1"));
+  const test::ShellRun other =
+      train("--seed 2 --epochs 1 --limit-steps 1 --checkpoint " + path("r1/c"));
+  ASSERT_EQ(other.status, 0) << other.output;
+  Checkpoint further = load_checkpoint(path("r1/c"));
+  further.optimizer_steps = 100'000;
+  save_checkpoint(path("r1/c"), further);
+  lose_rank_one_and_end();
 }
 
 TEST_F(Elastic, RefusesWhatHasNotTheWholeStateOnEachRank) {

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/fnv.h"
 #include "tools/common/environment.h"
 #include "tools/train/strategy.h"
 #include "unisono/rendezvous.h"
@@ -19,8 +22,20 @@
 namespace unisono::train {
 namespace {
 
-// In the launcher's store: the file in which this job has saved itself, under any of its starts.
+// In the launcher's store: the marks of what this job may have left in its checkpoint.
 constexpr std::string_view kSavedKey = "unisono/train/saved";
+
+// What tells a checkpoint from those of other trainings.
+std::string mark_of(const Checkpoint& checkpoint) {
+  std::uint64_t mark = checkpoint.optimizer_steps;
+  for (const Checkpoint::NamedTensor& each : checkpoint.parameters) {
+    const auto bytes = std::as_bytes(std::span(each.values));
+    mark = mark * 31 + fnv1a_64({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  }
+  return fmt::format("<{:x}>", mark);
+}
+
+std::string saved_marks(Store& store) { return store.get(kSavedKey, std::chrono::milliseconds(1)); }
 
 // The form of all states of this training, to be filled with another rank's values.
 Checkpoint blank_state(const Options& options, const Problem& problem) {
@@ -38,12 +53,14 @@ void broadcast_values(Communicator& world, Rank root, Checkpoint* state) {
     for (Checkpoint::NamedTensor& each : *tensors) world.broadcast(each.values, root);
   }
   for (Checkpoint::NamedArray& each : state->optimizer_state) world.broadcast(each.values, root);
-  std::uint64_t place[]{state->optimizer_steps, state->epoch, state->step, state->step_samples};
+  std::uint64_t place[]{state->optimizer_steps, state->epoch, state->step, state->step_samples,
+                        state->sampler_seed};
   world.broadcast(std::span<std::uint64_t>(place), root);
   state->optimizer_steps = place[0];
   state->epoch = place[1];
   state->step = place[2];
   state->step_samples = place[3];
+  state->sampler_seed = place[4];
 }
 
 }  // namespace
@@ -94,16 +111,25 @@ bool was_started_again() {
   return count && std::atoi(std::string(*count).c_str()) > 0;
 }
 
-void tell_saved(const Options& options) {
+void save_and_tell(const Options& options, const Checkpoint& checkpoint) {
   const std::unique_ptr<Store> store = options.elastic ? launcher_store() : nullptr;
-  if (store != nullptr) store->set(kSavedKey, options.checkpoint);
+  if (store == nullptr) return save_checkpoint(options.checkpoint, checkpoint);
+  const std::string mark = mark_of(checkpoint);
+  // Whoever dies meanwhile leaves the checkpoint before or this one.
+  store->set(kSavedKey, saved_marks(*store) + mark);
+  save_checkpoint(options.checkpoint, checkpoint);
+  store->set(kSavedKey, mark);
 }
 
-bool was_saved(const Options& options) {
-  if (!options.elastic || options.checkpoint.empty() || !was_started_again()) return false;
+std::optional<Checkpoint> saved_state(const Options& options) {
+  if (!options.elastic || options.checkpoint.empty() || !was_started_again()) return {};
   const std::unique_ptr<Store> store = launcher_store();
-  return store != nullptr &&
-         store->get(kSavedKey, std::chrono::milliseconds(1)) == options.checkpoint;
+  if (store == nullptr) return {};
+  const std::string marks = saved_marks(*store);
+  if (marks.empty() || !std::filesystem::exists(options.checkpoint)) return {};
+  Checkpoint state = load_checkpoint(options.checkpoint);
+  if (marks.find(mark_of(state)) == std::string::npos) return {};
+  return state;
 }
 
 Communicator let_in(Communicator& world, int at_most) {

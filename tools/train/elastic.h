@@ -17,11 +17,14 @@ namespace unisono::train {
 /// By the launcher, after a failure.
 bool was_started_again();
 
-/// Of rank 0, to later starts of this job: the checkpoint is of this training.
-void tell_saved(const Options& options);
-/// Whether an earlier start of this job has written the checkpoint: one that was there before is
-/// another training's. Without the store of `unisono run --max-restarts` nobody knows.
-bool was_saved(const Options& options);
+/// Of rank 0: writes the checkpoint, and tells later starts of this job that it is of this
+/// training.
+void save_and_tell(const Options& options, const Checkpoint& checkpoint);
+/// The checkpoint, where an earlier start of this job has written what lies there: one that was
+/// there before is another training's, and the job's may lie on another machine's disk. Without the
+/// store of `unisono run --max-restarts` nobody knows. Throws as load_checkpoint() where the file
+/// is damaged.
+std::optional<Checkpoint> saved_state(const Options& options);
 
 /// The ranks that are left may shrink() and go on.
 bool is_survivable(const Error& failure);
@@ -30,11 +33,11 @@ bool is_survivable(const Error& failure);
 /// std::invalid_argument where that is none.
 Options options_for(const Options& options, int ranks);
 
-/// Collective. Of the ranks' states the one with most steps becomes that of all, at the place in
-/// the epoch that its samples reach in steps of `options`. Nothing where no rank has one. Ranks
-/// that survive a failure may differ by one step: those that had taken it keep it, the others get
-/// it from them, so that no step is lost or taken twice. Another batch rounds the place in the
-/// epoch down, by less than one step. A failure leaves the state as it was.
+/// Collective. Of the ranks' states the one with most steps becomes that of all, with its seed, at
+/// the place in the epoch that its samples reach in steps of `options`. Nothing where no rank has
+/// one. Ranks that survive a failure may differ by one step: those that had taken it keep it, the
+/// others get it from them, so that no step is lost or taken twice. Another batch rounds the place
+/// in the epoch down, by less than one step. A failure leaves the state as it was.
 void share_state(Communicator& world, const Options& options, const Problem& problem,
                  std::optional<Checkpoint>* state);
 

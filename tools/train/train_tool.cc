@@ -124,8 +124,7 @@ void save(const Training& training) {
   training.world.barrier();
   if (training.world.rank() == 0) {
     complete(training, &checkpoint);
-    save_checkpoint(training.options.checkpoint, checkpoint);
-    tell_saved(training.options);
+    save_and_tell(training.options, checkpoint);
   }
   training.world.barrier();
 }
@@ -300,6 +299,7 @@ Communicator train_together(Options options, Communicator& world, DeviceMemory& 
   const RankPlace place{.ranks = world.size(), .rank = world.rank()};
   const Problem problem = open_problem(options);
   if (options.elastic) share_state(world, options, problem, state);
+  if (*state) options.seed = (*state)->sampler_seed;
   options.goes_on = state->has_value();
   Report report(options, world.rank());
   for (const std::string& note : options.notes) report.note(note);
@@ -382,12 +382,10 @@ Communicator train_on(const Options& options, Communicator& world, DeviceMemory&
   }
 }
 
-int run_rank(Options options) {
+int run_rank(const Options& options) {
   const TimePoint start = Clock::now();
-  std::optional<Checkpoint> state;
-  if (was_saved(options)) options.resume = options.checkpoint;
-  if (!options.resume.empty()) state = load_checkpoint(options.resume);
-  if (state) options.seed = state->sampler_seed;
+  std::optional<Checkpoint> state = saved_state(options);
+  if (!state && !options.resume.empty()) state = load_checkpoint(options.resume);
   // A reader that leaves is an error of our own, so that the other ranks are told.
   std::signal(SIGPIPE, SIG_IGN);
   const std::unique_ptr<DeviceMemory> memory = open_memory(options);
@@ -513,10 +511,11 @@ int train_main(int argc, char** argv) {
       options.screen = tools::terminal_width(STDOUT_FILENO);
     }
     if (!options.is_checked && !options.compare) {
-      // Only rank 0 writes.
-      if (place.rank == 0) train::check_checkpoint_path(options.checkpoint);
+      // Rank 0 writes, and any other after a failure.
+      const bool may_write = place.rank == 0 || options.elastic;
+      if (may_write) train::check_checkpoint_path(options.checkpoint);
       train::check_files(options);
-      if (place.rank == 0) train::make_output_folder(options);
+      if (may_write) train::make_output_folder(options);
     }
     speaks = true;
     if (options.compare) return train::run_comparison(options);
