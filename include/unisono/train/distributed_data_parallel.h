@@ -153,8 +153,9 @@ class DistributedDataParallel {
   /// Needs uneven_inputs. This rank has no more data (and no accumulated gradients): takes part in
   /// the other ranks' steps with zeros until all are here. `update` is called after each of these
   /// steps, when gradients() holds the others' average: an optimizer step there keeps its state
-  /// equal on all ranks. Finally parameters and buffers of a rank that had data to the end go to
-  /// all. Returns the number of steps taken part in. May be called once per epoch.
+  /// equal on all ranks. Where they call forward() and backward() apart, `update` also zeroes the
+  /// gradients where their loop does. Finally parameters and buffers of a rank that had data to the
+  /// end go to all. Returns the number of steps taken part in. May be called once per epoch.
   std::size_t join(const std::function<void()>& update = {});
 
   Model& model();

@@ -243,6 +243,8 @@ class DistributedDataParallel::Impl {
     used_.clear();
     used_.settle_without_data();
     buckets_.put_zeros_everywhere();
+    // As step() does on the others; what no rank uses is not written by finish().
+    if (roll.what == Attendance::kStep) zero_gradients();
     finish();
   }
 

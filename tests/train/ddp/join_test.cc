@@ -100,6 +100,26 @@ TEST(Join, ServesARankWithoutAnyDataAndTheRebuildingOfBuckets) {
   train_unevenly({{0, 0, 2}, {.find_unused_parameters = true}}, true);
 }
 
+// A rank that takes part without data must not step with the gradient of a step before.
+TEST(Join, UpdatesNothingThatNoRankUses) {
+  run_ranks(2, "shm", [](Communicator& comm) {
+    ToyModel model;
+    DistributedDataParallel ddp(model, comm,
+                                {.find_unused_parameters = true, .uneven_inputs = true});
+    const auto optimizer = train::make_sgd(model.parameters().values().size(), {.momentum = 0.5F});
+    for (int step = 0; step <= comm.rank(); ++step) {
+      if (step == 1) model.unused = {3};
+      ddp.step(share_of(static_cast<std::uint64_t>(step), comm.rank()), squared_loss, *optimizer,
+               kRate);
+    }
+    ddp.join(
+        [&] { optimizer->step(model.parameters().values(), model.gradients().values(), kRate); });
+    for (const train::Optimizer::State& state : optimizer->state()) {
+      require_equal_on_all(comm, state.values, state.name);
+    }
+  });
+}
+
 TEST(Join, EndsAtOnceWhereNobodyHasData) { train_unevenly({{0, 0}, {}}, true); }
 
 TEST(Join, SharesTheHooksReductions) {
