@@ -20,7 +20,7 @@ namespace unisono::train {
 /// How samples come to a rank.
 enum class LoadMode : std::uint8_t {
   kGather,  ///< each rank reads its part of the files, then all get all: every file is read once
-  kLocal,   ///< each rank reads everything, with threads; no communication
+  kLocal,   ///< each rank reads everything, with threads
   kLazy,    ///< each rank reads the samples of the coming epoch that are its own
 };
 /// "gather", "local", "lazy".
@@ -72,9 +72,10 @@ class LoadedDataset : public Dataset {
   virtual LoadReport report() const = 0;
 };
 
-/// Collective with kGather; the others do not talk and `communicator` may be null. When one rank
-/// fails to read, kGather throws on all and names it. std::invalid_argument for options that do not
-/// go together.
+/// Collective: throws std::runtime_error on all ranks where one sees another data set than rank 0.
+/// With kLocal and kLazy that is all that ranks tell each other, and `communicator` may be null,
+/// for a rank by itself. When one rank fails to read, kGather throws on all and names it.
+/// std::invalid_argument for options that do not go together.
 std::unique_ptr<LoadedDataset> load(std::shared_ptr<const SampleSource> source,
                                     Communicator* communicator, const LoadOptions& options);
 

@@ -256,6 +256,10 @@ LoadRange load_range(std::size_t samples, RankPlace place) {
 std::unique_ptr<LoadedDataset> load(std::shared_ptr<const SampleSource> source,
                                     Communicator* communicator, const LoadOptions& options) {
   check_options(source.get(), communicator, options);
+  // With gather they do when all have read.
+  if (options.mode != LoadMode::kGather && communicator != nullptr && !communicator->empty()) {
+    agree_on_source(*communicator, *source);
+  }
   switch (options.mode) {
     case LoadMode::kGather:
       return load_gather(std::move(source), *communicator, options);

@@ -117,14 +117,17 @@ TEST_P(Ranks, AllLearnWhichRankCouldNotRead) {
       kSpawn);
 }
 
-TEST_P(Ranks, RefuseToGatherDifferentDataSets) {
+TEST_P(Ranks, RefuseDifferentDataSets) {
   if (GetParam() == 1) GTEST_SKIP() << "one rank agrees with itself";
   spawn(
       GetParam(),
       [&](Communicator& comm) {
         const auto source = std::make_shared<ToySource>(comm.rank() == 1 ? 41 : 40);
-        EXPECT_THAT(thrown_by([&] { load(source, &comm, {}); }),
-                    HasSubstr("it sees toy of 41, rank 0 toy of 40"));
+        for (const LoadMode mode : {LoadMode::kGather, LoadMode::kLocal, LoadMode::kLazy}) {
+          EXPECT_THAT(thrown_by([&] { load(source, &comm, {.mode = mode}); }),
+                      HasSubstr("it sees toy of 41, rank 0 toy of 40"))
+              << name_of(mode);
+        }
       },
       kSpawn);
 }
