@@ -39,9 +39,11 @@ class NewFile {
   /// The header, when all else is written.
   void finish();
   void synchronize();
+  /// Throws where another process has begun to write at the same name: its file is not whole.
   void rename_to(const std::string& path);
 
  private:
+  bool is_in_place() const;
   void add(const void* data, std::size_t bytes);
   void flush();
   void write_at(const void* data, std::size_t bytes, std::uint64_t offset);
@@ -59,14 +61,25 @@ class NewFile {
 }
 
 NewFile::NewFile(std::string path) : path_(std::move(path)) {
+  // Whoever has left it there may be alive and write on: not into this one.
+  std::error_code none;
+  if (std::filesystem::is_regular_file(std::filesystem::symlink_status(path_, none))) {
+    ::unlink(path_.c_str());
+  }
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd_ < 0) fail("cannot create " + path_, errno);
   block_.reserve(kBlockBytes);
 }
 
 NewFile::~NewFile() {
+  if (!path_.empty() && (fd_ < 0 || is_in_place())) ::unlink(path_.c_str());
   if (fd_ >= 0) ::close(fd_);
-  if (!path_.empty()) ::unlink(path_.c_str());
+}
+
+bool NewFile::is_in_place() const {
+  struct stat mine, there;
+  return ::fstat(fd_, &mine) == 0 && ::lstat(path_.c_str(), &there) == 0 &&
+         mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
 }
 
 void NewFile::add(const void* data, std::size_t bytes) {
@@ -133,6 +146,9 @@ void NewFile::close() {
 }
 
 void NewFile::rename_to(const std::string& path) {
+  if (!is_in_place()) {
+    throw std::runtime_error("another process has begun to write " + path_);
+  }
   close();
   if (::rename(path_.c_str(), path.c_str()) != 0) {
     fail("cannot rename " + path_ + " to " + path, errno);

@@ -259,6 +259,23 @@ TEST(CheckpointSave, ThatFailsInTheMiddleKeepsThePreviousOne) {
   EXPECT_EQ(files_in(folder), 1u);
 }
 
+// A process that was given up, since its disk hung, may wake up while another saves.
+TEST(CheckpointSave, ThatAnotherHasOvertakenKeepsThePreviousOne) {
+  GTEST_FLAG_SET(death_test_style, "fast");
+  const TemporaryFolder folder;
+  const std::string path = folder / "checkpoint";
+  save_checkpoint(path, toy(1));
+  const auto overtake = [&](SaveStage stage) {
+    if (stage != SaveStage::kSynchronized) return;
+    EXPECT_EXIT(write_checkpoint_file(path, toy(3), [](SaveStage) { ::raise(SIGKILL); }),
+                testing::KilledBySignal(SIGKILL), "");
+  };
+  EXPECT_THAT(thrown_by([&] { write_checkpoint_file(path, toy(2), overtake); }),
+              HasSubstr("another process has begun to write " + path + ".tmp"));
+  EXPECT_EQ(thrown_by([&] { expect_equal(load_checkpoint(path), toy(1)); }), "nothing");
+  EXPECT_TRUE(std::filesystem::exists(path + ".tmp")) << "the other is at it";
+}
+
 TEST(CheckpointSave, OfATensorThatDoesNotFitItsShapeIsRefused) {
   const TemporaryFolder folder;
   Checkpoint wrong = toy(1);
