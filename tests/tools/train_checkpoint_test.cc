@@ -109,6 +109,22 @@ TEST_F(TrainCheckpoint, GoesOnWithinAnEpochInTheSameStepsOnly) {
   EXPECT_EQ(train("--limit-steps 4 --epochs 2 --batch 256 --resume " + path("part")).status, 0);
 }
 
+// Earlier versions left out the longest lines always: their steps are others.
+TEST_F(TrainCheckpoint, GoesOnWithinAnEpochOfSortedBatchesInItsOwnOrderOnly) {
+  const std::string sorted = "--model gpt --sort-batches --limit-steps 2 --epochs 1 ";
+  ASSERT_EQ(train(sorted + "--checkpoint " + path("part")).status, 0);
+  Checkpoint middle = load_checkpoint(path("part"));
+  middle.epoch = 0;
+  middle.step = 1;
+  save_checkpoint(path("middle"), middle);
+  EXPECT_EQ(train(sorted + "--resume " + path("middle")).status, 0);
+  middle.order = "--sort-batches";
+  save_checkpoint(path("middle"), middle);
+  const ShellRun run = train(sorted + "--resume " + path("middle"));
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.output, HasSubstr("after 1 steps of 128 samples (--sort-batches); steps of"));
+}
+
 TEST_F(TrainCheckpoint, RefusesToGoOnWhereNothingIsLeftOfTheLastEpoch) {
   ASSERT_EQ(train("--epochs 1 --limit-steps 3 --checkpoint " + path("part")).status, 0);
   Checkpoint middle = load_checkpoint(path("part"));

@@ -109,8 +109,10 @@ class GlobalMicroBatchSampler : public Sampler {
 
 /// Batches of samples of like length, for text with padding: all samples sorted by length are cut
 /// into global batches, these are shuffled, and each is dealt to the ranks one sample at a time, so
-/// that in every step all ranks work on the same lengths. Padded by the longest, or cut.
-/// Needs the length of every sample, which a lazy data set does not know and refuses.
+/// that in every step all ranks work on the same lengths. Padded by the longest; or, with
+/// drop_last, what fills no batch of all ranks comes last: where they are shuffled, other
+/// neighbours in every epoch. Needs the length of every sample, which a lazy data set does not know
+/// and refuses.
 struct SortedBatchOptions {
   std::size_t batch_samples = 32;  ///< per rank
   bool shuffle = true;
@@ -125,6 +127,8 @@ class SortedBatchSampler : public Sampler {
   std::vector<std::size_t> indices() const override;
 
  private:
+  std::vector<std::size_t> sorted(std::size_t full_batches) const;
+
   std::size_t per_rank_ = 0;
   RankPlace place_;
   SortedBatchOptions options_;

@@ -167,7 +167,21 @@ SortedBatchSampler::SortedBatchSampler(const Dataset& data, RankPlace place,
                    [&](std::size_t a, std::size_t b) { return lengths[a] < lengths[b]; });
   // Padding repeats the longest, whose batch it joins.
   const std::size_t total = per_rank_ * static_cast<std::size_t>(place_.ranks);
-  by_length_.resize(total, by_length_.back());
+  if (total > by_length_.size()) by_length_.resize(total, by_length_.back());
+}
+
+// What fills no batch of all ranks comes last, to be dropped: any neighbours, since in every epoch
+// the longest would never be trained on.
+std::vector<std::size_t> SortedBatchSampler::sorted(std::size_t full_batches) const {
+  std::vector<std::size_t> samples = by_length_;
+  if (!options_.drop_last || !options_.shuffle) return samples;
+  const std::size_t batch = options_.batch_samples * static_cast<std::size_t>(place_.ranks);
+  const std::size_t rest = samples.size() - full_batches * batch;
+  std::mt19937 generator(static_cast<std::uint32_t>(options_.seed + epoch_));
+  const auto first =
+      samples.begin() + static_cast<std::ptrdiff_t>(generator() % (samples.size() - rest + 1));
+  std::rotate(first, first + static_cast<std::ptrdiff_t>(rest), samples.end());
+  return samples;
 }
 
 std::vector<std::size_t> SortedBatchSampler::indices() const {
@@ -177,12 +191,13 @@ std::vector<std::size_t> SortedBatchSampler::indices() const {
       options_.shuffle ? random_permutation(full, options_.seed + epoch_) : in_order(full);
   if (per_rank_ % options_.batch_samples != 0) order.push_back(full);
   const auto ranks = static_cast<std::size_t>(place_.ranks);
+  const std::vector<std::size_t> samples = sorted(full);
   std::vector<std::size_t> mine;
   mine.reserve(per_rank_);
   for (const std::size_t batch : order) {
     const std::size_t end = std::min(per_rank_, (batch + 1) * options_.batch_samples);
     for (std::size_t i = batch * options_.batch_samples; i < end; ++i) {
-      mine.push_back(by_length_[i * ranks + static_cast<std::size_t>(place_.rank)]);
+      mine.push_back(samples[i * ranks + static_cast<std::size_t>(place_.rank)]);
     }
   }
   return mine;

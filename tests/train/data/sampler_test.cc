@@ -276,6 +276,37 @@ TEST(SortedBatchSampler, ShufflesWholeBatchesByEpoch) {
   EXPECT_THROW(SortedBatchSampler(data, {41, 0}, {.drop_last = true}), std::invalid_argument);
 }
 
+TEST(SortedBatchSampler, LeavesOutOthersInEveryEpoch) {
+  Indices lengths(10);
+  std::iota(lengths.begin(), lengths.end(), std::size_t{1});
+  const LengthsOnly data(lengths);
+  SortedBatchSampler alone(data, {1, 0}, {.batch_samples = 4, .drop_last = true});
+  std::set<std::size_t> seen;
+  for (std::uint64_t epoch = 0; epoch < 50; ++epoch) {
+    alone.set_epoch(epoch);
+    const auto batches = cut_batches(alone.indices(), 4, true);
+    ASSERT_EQ(batches.size(), 2u);
+    // The same ones on two ranks.
+    std::vector<Indices> of_two(2);
+    for (int rank = 0; rank < 2; ++rank) {
+      SortedBatchSampler half(data, {2, rank}, {.batch_samples = 2, .drop_last = true});
+      half.set_epoch(epoch);
+      const auto halves = cut_batches(half.indices(), 2, true);
+      ASSERT_EQ(halves.size(), 2u);
+      for (std::size_t b = 0; b < 2; ++b) {
+        of_two[b].insert(of_two[b].end(), halves[b].begin(), halves[b].end());
+      }
+    }
+    for (std::size_t b = 0; b < 2; ++b) {
+      EXPECT_THAT(of_two[b], testing::UnorderedElementsAreArray(batches[b])) << epoch;
+      // Neighbours, but for the two that are left out.
+      EXPECT_LE(std::ranges::max(batches[b]) - std::ranges::min(batches[b]), 5u) << epoch;
+      seen.insert(batches[b].begin(), batches[b].end());
+    }
+  }
+  EXPECT_EQ(seen.size(), 10u);
+}
+
 TEST(Batches, AreCutFromAnyOrder) {
   const Indices indices{5, 3, 8, 1, 9};
   EXPECT_THAT(cut_batches(indices, 2),
