@@ -1,6 +1,7 @@
 // Going on from a checkpoint of `unisono train`: from where, with what, and what a file keeps.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -164,6 +165,27 @@ TEST_F(TrainCheckpoint, TakesACheckpointOfEveryStrategyAndNumberOfRanks) {
       ASSERT_EQ(run.status, 0) << from << " to " << to << "\n" << run.output;
       EXPECT_EQ(load_checkpoint(path("to")).optimizer_steps, 4u) << from << " to " << to;
     }
+  }
+}
+
+// The loss of the step that makes the parameters infinite is a number still.
+TEST_F(TrainCheckpoint, KeepsTheLastCheckpointWhereTheNextHasDiverged) {
+  const std::string sgd = "--optimizer sgd --limit-steps 2 --checkpoint " + path("kept");
+  ASSERT_EQ(train(sgd + " --epochs 1").status, 0);
+  const Checkpoint kept = load_checkpoint(path("kept"));
+  Checkpoint before = kept;
+  for (auto& array : before.optimizer_state) std::ranges::fill(array.values, 3e38F);
+  save_checkpoint(path("before"), before);
+  const auto diverges = [&](const std::string& flags, const std::string& how) {
+    const ShellRun run =
+        train(sgd + " --lr 1000 --epochs 2 --resume " + path("before") + " " + flags);
+    EXPECT_EQ(run.status, 1) << flags;
+    EXPECT_THAT(run.output, AllOf(HasSubstr(how), HasSubstr("; lower --lr 1000"))) << flags;
+    EXPECT_TRUE(values_of(load_checkpoint(path("kept"))) == values_of(kept)) << flags;
+  };
+  for (const std::string strategy : {"single", "ddp", "zero1"}) {
+    diverges("--limit-steps 1 --strategy " + strategy, "after epoch 2");
+    diverges("--checkpoint-every 1 --strategy " + strategy, "not finite after 3 steps");
   }
 }
 

@@ -116,16 +116,30 @@ void complete(const Training& training, Checkpoint* checkpoint) {
   checkpoint->sampler_seed = options.seed;
 }
 
+// Losses are the mean of all ranks' and parameters the same on all, so all of them stop alike.
+[[noreturn]] void fail_diverged(const Training& training, const std::string& what) {
+  throw std::runtime_error(fmt::format("{}; lower --lr {}", what, training.options.rate));
+}
+
+bool has_finite_parameters(const Checkpoint& checkpoint) {
+  return std::ranges::all_of(checkpoint.parameters, [](const Checkpoint::NamedTensor& each) {
+    return std::ranges::all_of(each.values, [](float value) { return std::isfinite(value); });
+  });
+}
+
 // Every rank has arrived before rank 0 writes, and none goes on before the file is whole.
+// Parameters that are no numbers leave the checkpoint before as it is.
 void save(const Training& training) {
   if (training.options.checkpoint.empty()) return;
   Checkpoint checkpoint;
   training.strategy.take_optimizer(&checkpoint);
-  training.world.barrier();
-  if (training.world.rank() == 0) {
-    complete(training, &checkpoint);
-    save_and_tell(training.options, checkpoint);
+  complete(training, &checkpoint);
+  if (!has_finite_parameters(checkpoint)) {
+    fail_diverged(training,
+                  fmt::format("parameters are not finite after {} steps", training.at.total));
   }
+  training.world.barrier();
+  if (training.world.rank() == 0) save_and_tell(training.options, checkpoint);
   training.world.barrier();
 }
 
@@ -178,8 +192,7 @@ std::vector<DeviceCost> costs_of(Training& training) {
   return training.strategy.costs(training.peak_memory);
 }
 
-// The steps of one epoch. The loss is the mean of all ranks', so all of them stop at the same step
-// when it is no number.
+// The steps of one epoch.
 EpochResult train_epoch(Training& training) {
   const Options& options = training.options;
   const TimePoint start = Clock::now();
@@ -192,9 +205,8 @@ EpochResult train_epoch(Training& training) {
     const float rate = training.schedule.at(training.at.total);
     const double loss = training.strategy.step(passes, rate, training.at.total);
     if (!std::isfinite(loss)) {
-      throw std::runtime_error(fmt::format("the loss is {} in step {} of epoch {}; lower --lr {}",
-                                           loss, training.at.step + 1, training.at.epoch + 1,
-                                           rate));
+      fail_diverged(training, fmt::format("the loss is {} in step {} of epoch {}", loss,
+                                          training.at.step + 1, training.at.epoch + 1));
     }
     mean.add(loss);
     ++training.at.step;
@@ -245,6 +257,10 @@ void train(Training& training) {
     result.test =
         evaluate(training.strategy, training.test_loader, training.test_samples, training.world);
     training.memory.reset_peak();  // a test's batches are larger
+    if (!std::isfinite(result.test.loss)) {
+      fail_diverged(training, fmt::format("the test loss is {} after epoch {}", result.test.loss,
+                                          result.epoch));
+    }
     training.report.epoch(result);
     ++training.at.epoch;
     training.at.step = 0;
