@@ -223,6 +223,23 @@ TEST_F(TrainCommand, SaysWhatIsWrongWithFiles) {
   fails("--epochs 2 --resume " + path("mlp"), HasSubstr("mlp"));
 }
 
+TEST_F(TrainCommand, RefusesATestOfOtherSamplesBeforeItTrains) {
+  const auto refuses = [&](const std::string& model, const char* file, std::streamoff at,
+                           const std::string& bytes, const std::string& said) {
+    std::filesystem::remove_all(path("odd"));
+    std::filesystem::copy(*test::few_images(), path("odd"));
+    std::fstream(path("odd/") + file, std::ios::in | std::ios::out | std::ios::binary).seekp(at)
+        << bytes;
+    const ShellRun run = train("--epochs 1 --limit-steps 1 --data " + path("odd") + model);
+    EXPECT_EQ(run.status, 1);
+    EXPECT_THAT(run.output, AllOf(HasSubstr("28x28, 10 classes) cannot take"), HasSubstr(said)));
+    EXPECT_FALSE(std::filesystem::exists(path("out")));
+  };
+  refuses("", "t10k-labels-idx1-ubyte", 8, "\n", "28x28, 11 classes)");
+  refuses(" --model cnn", "t10k-images-idx3-ubyte", 8, std::string("\0\0\0\16\0\0\0\70", 8),
+          "14x56, 10 classes)");
+}
+
 TEST_F(TrainCommand, KeepsTheDataWhereGnuplotIsMissing) {
   const ShellRun run = run_line("PATH=/nonexistent " + std::string(UNISONO_COMMAND) +
                                 " train -n 2 --limit-steps 2 --epochs 1 --output " + path("out"));

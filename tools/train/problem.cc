@@ -47,6 +47,13 @@ Problem open_problem(const Options& options) {
                     "for a whole step on any rank",
                     options.batch, problem.train->describe()));
   }
+  if (problem.test->input_shape() != problem.train->input_shape() ||
+      problem.test->classes() > problem.train->classes()) {
+    throw std::invalid_argument(
+        fmt::format("a model of the samples to train on ({}) cannot take those to test with ({}); "
+                    "name a folder of one set by --data",
+                    problem.train->describe(), problem.test->describe()));
+  }
   return problem;
 }
 

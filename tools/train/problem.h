@@ -19,7 +19,7 @@ struct Problem {
 
 /// Opens and checks the files. std::runtime_error with the path, the package and the option where
 /// they are missing or damaged; std::invalid_argument where a step needs more samples than there
-/// are.
+/// are, or those to test with have another shape or more classes.
 Problem open_problem(const Options& options);
 
 /// A model that fits the samples, with the options' checkpointing. std::invalid_argument for
