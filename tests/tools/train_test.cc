@@ -82,6 +82,7 @@ TEST_F(TrainCommand, RefusesWhatHasNoMeaningBeforeAnythingStarts) {
   refuses("--strategy single -n 2", "single is one rank");
   refuses("--strategy dp-balanced --gpu0-batch 129", "--gpu0-batch");
   refuses("--strategy dp-balanced --devices 0 --gpu0-batch 16", "--gpu0-batch");
+  refuses("--strategy dp-balanced --model cnn --gpu0-batch 0", "--gpu0-batch 0: the batch norms");
   refuses("--gpu0-batch 16", "--gpu0-batch belongs to");
   refuses("--strategy dp --devices 0,1 --output-device 2", "--output-device 2 is not one of");
   refuses("--strategy dp --devices 0,1,0", "0 is there twice");
@@ -238,6 +239,19 @@ TEST_F(TrainCommand, RefusesATestOfOtherSamplesBeforeItTrains) {
   refuses("", "t10k-labels-idx1-ubyte", 8, "\n", "28x28, 11 classes)");
   refuses(" --model cnn", "t10k-images-idx3-ubyte", 8, std::string("\0\0\0\16\0\0\0\70", 8),
           "14x56, 10 classes)");
+}
+
+TEST_F(TrainCommand, MovesRunningStatisticsInTheSmallestBalancedBatch) {
+  const ShellRun run = train(
+      "--strategy dp-balanced --model cnn --batch 2 --epochs 1 --limit-steps 1 --checkpoint " +
+      path("moved"));
+  ASSERT_EQ(run.status, 0) << run.output;
+  const Checkpoint moved = load_checkpoint(path("moved"));
+  ASSERT_FALSE(moved.buffers.empty());
+  for (const Checkpoint::NamedTensor& each : moved.buffers) {
+    EXPECT_TRUE(std::ranges::any_of(each.values, [](float v) { return v != 0 && v != 1; }))
+        << each.name;
+  }
 }
 
 TEST_F(TrainCommand, KeepsTheDataWhereGnuplotIsMissing) {

@@ -36,6 +36,11 @@ Status check_devices(const Options& options, std::vector<std::string>* notes) {
                           list(options.devices));
   }
   if (options.strategy != StrategyKind::kDpBalanced) return {};
+  if (*options.first_batch == 0 && options.model == ModelKind::kCnn) {
+    return tools::invalid(
+        "--gpu0-batch 0: the batch norms of --model cnn are tested and saved with the running "
+        "statistics of the first device, which would never move; give it 1 or more");
+  }
   BalancedCheck balanced =
       check_balanced(options.pass_samples(), *options.first_batch, options.devices.size());
   if (!balanced.refusal.empty()) return tools::invalid("--gpu0-batch: {}", balanced.refusal);

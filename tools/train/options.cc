@@ -165,8 +165,8 @@ void declare_what(CLI::App& app, Texts& texts, Options& options) {
                  "dp: where outputs are gathered (default: the first)")
       ->type_name("K");
   app.add_option("--gpu0-batch", texts.gpu0_batch,
-                 "dp-balanced: samples of the first device (default: half an even share; with "
-                 "--compare three quarters)")
+                 "dp-balanced: samples of the first device; with cnn not 0 (default: half an even "
+                 "share; with --compare three quarters)")
       ->type_name("B");
   const std::vector<std::string> transports = transports_of_processes();
   show(app.add_option("--transport", options.transport, "Between ranks (auto: the best there is)")
@@ -373,8 +373,9 @@ Status fill(const CLI::App& app, const Texts& texts, int launched, Options& opti
                    tools::parse_integer(texts.gpu0_batch, "--gpu0-batch", 0, kBatchMax));
     options.first_batch = static_cast<std::size_t>(first);
   } else if (options.strategy == StrategyKind::kDpBalanced) {
+    const std::size_t devices = std::max<std::size_t>(options.devices.size(), 1);
     options.first_batch =
-        options.batch / options.accumulate / std::max<std::size_t>(options.devices.size(), 1) / 2;
+        std::max<std::size_t>(options.batch / options.accumulate / devices / 2, 1);
   }
   UNISONO_ASSIGN(const auto bucket, tools::parse_bytes(texts.bucket, "--bucket",
                                                        {.min = 1, .max = std::uint64_t{1} << 40}));
