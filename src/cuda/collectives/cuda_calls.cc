@@ -360,7 +360,7 @@ void CudaCalls::release_streams(device::Device& device) {
   }
 }
 
-// Peers that still run may write over what ended a wait: it is ended again until it is over.
+// Of those that launch more may be gone the next time.
 void CudaCalls::end_waits() {
   if (team_ != nullptr) team_->abort();
   if (flags_ == nullptr) return;

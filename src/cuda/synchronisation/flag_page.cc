@@ -24,11 +24,26 @@ struct alignas(64) FlagPage::Line {
   std::uint32_t value;
 };
 
-/// The page: each word is written by one peer's stream, `past` by the rank's own, the abort word by
+/// What one peer tells of its calls: each has the word of another one that came so long before that
+/// all streams are past it.
+struct alignas(64) FlagPage::Ring {
+  static std::size_t index(std::uint32_t sequence) { return sequence % kCallsAheadMax; }
+  bool has(std::uint32_t sequence) const {
+    return cuda::has_come(values[index(sequence)], sequence);
+  }
+  void fill(std::uint32_t value) {
+    for (std::uint32_t& each : values) write_word(each, value);
+  }
+
+  std::uint32_t values[kCallsAheadMax];
+  static_assert((std::uint64_t{1} << 32) % kCallsAheadMax == 0, "numbers are cyclic");
+};
+
+/// The page: each ring is written by one peer's stream, `past` by the rank's own, the abort word by
 /// the rank and the number of a failed peer, from 1, by that peer's host.
 struct FlagPage::Words {
-  Line ready[cuda::kWorkRanksMax];
-  Line done[cuda::kWorkRanksMax];
+  Ring ready[cuda::kWorkRanksMax];
+  Ring done[cuda::kWorkRanksMax];
   Line past;
   Line abort;
   Line failed;
@@ -43,9 +58,9 @@ FlagPage::FlagPage(Device& device, int ranks, Rank rank, std::span<const Rank> l
 
 Result<std::unique_ptr<FlagPage>> FlagPage::make(Device& device, int ranks, Rank rank,
                                                  std::span<const Rank> launchers) {
-  static_assert(sizeof(Words) <= shm::kPageBytes);
+  static_assert(sizeof(Words) <= kBytes);
   std::unique_ptr<FlagPage> flags(new FlagPage(device, ranks, rank, launchers));
-  UNISONO_ASSIGN(flags->pages_, SharedPages::make(device, rank, shm::kPageBytes));
+  UNISONO_ASSIGN(flags->pages_, SharedPages::make(device, rank, kBytes));
   return flags;
 }
 
@@ -53,35 +68,39 @@ bool FlagPage::is_launcher(Rank rank) const {
   return std::find(launchers_.begin(), launchers_.end(), rank) != launchers_.end();
 }
 
-CUdeviceptr FlagPage::word(Rank page, std::size_t lines, Rank writer) const {
-  return pages_->address_of(page) + lines + static_cast<std::size_t>(writer) * sizeof(Line);
+CUdeviceptr FlagPage::word(Rank page, std::size_t rings, Rank writer,
+                           std::uint32_t sequence) const {
+  return pages_->address_of(page) + rings + static_cast<std::size_t>(writer) * sizeof(Ring) +
+         Ring::index(sequence) * sizeof(std::uint32_t);
 }
 
 // A write is ordered behind everything that the stream has done.
 Status FlagPage::enqueue(CUstream stream, const std::function<Status()>& launch) {
   const std::string what = "enqueueing flags on " + device_.name();
   constexpr std::size_t kReady = offsetof(Words, ready), kDone = offsetof(Words, done);
-  const CUdeviceptr past = word(rank_, offsetof(Words, past), 0);
+  const CUdeviceptr past = pages_->address_of(rank_) + offsetof(Words, past);
   cuda::MemopBatch batch;
   const std::uint32_t sequence = sequence_ + 1;
   for (const Rank launcher : launchers_) {
-    if (launcher != rank_) batch.write(word(launcher, kReady, rank_), sequence);
+    if (launcher != rank_) batch.write(word(launcher, kReady, rank_, sequence), sequence);
   }
   Status launched;
   if (launches_) {
     for (Rank peer = 0; peer < ranks_; ++peer) {
-      if (peer != rank_) batch.wait(word(rank_, kReady, peer), sequence);
+      if (peer != rank_) batch.wait(word(rank_, kReady, peer, sequence), sequence);
     }
     UNISONO_TRY(batch.enqueue(device_.api(), stream, what));
     sequence_ = sequence;
     batch = {};
     launched = launch();
     for (Rank peer = 0; launched.ok() && peer < ranks_; ++peer) {
-      if (peer != rank_) batch.write(word(peer, kDone, rank_), sequence);
+      if (peer != rank_) batch.write(word(peer, kDone, rank_, sequence), sequence);
     }
   }
   for (const Rank launcher : launchers_) {
-    if (launched.ok() && launcher != rank_) batch.wait(word(rank_, kDone, launcher), sequence);
+    if (launched.ok() && launcher != rank_) {
+      batch.wait(word(rank_, kDone, launcher, sequence), sequence);
+    }
   }
   // It is written even where a later one of several launches has failed.
   batch.write(past, sequence);
@@ -103,12 +122,12 @@ bool FlagPage::is_past(std::uint32_t sequence) const {
 void FlagPage::waiting_for(std::uint32_t sequence, std::vector<Rank>* ranks) const {
   bool all_ready = true;
   for (Rank peer = 0; launches_ && peer < ranks_; ++peer) {
-    if (peer == rank_ || cuda::has_come(own().ready[peer].value, sequence)) continue;
+    if (peer == rank_ || own().ready[peer].has(sequence)) continue;
     ranks->push_back(peer);
     all_ready = false;
   }
   const auto is_done = [&](Rank launcher) {
-    return launcher == rank_ || cuda::has_come(own().done[launcher].value, sequence);
+    return launcher == rank_ || own().done[launcher].has(sequence);
   };
   if (!all_ready || std::all_of(launchers_.begin(), launchers_.end(), is_done)) return;
   // Who has not told those that launch is not known here.
@@ -133,14 +152,10 @@ Rank FlagPage::failed_peer() const {
 
 void FlagPage::abort() {
   write_word(own().abort.value, 1);
-  for (Rank peer = 0; peer < ranks_; ++peer) {
-    write_word(own().ready[peer].value, sequence_ + kPoison);
-  }
+  for (Rank peer = 0; peer < ranks_; ++peer) own().ready[peer].fill(sequence_ + kPoison);
 }
 
-void FlagPage::give_up(Rank launcher) {
-  write_word(own().done[launcher].value, sequence_ + kPoison);
-}
+void FlagPage::give_up(Rank launcher) { own().done[launcher].fill(sequence_ + kPoison); }
 
 const std::uint32_t* FlagPage::abort_word() const {
   return reinterpret_cast<const std::uint32_t*>(pages_->address_of(rank_) + offsetof(Words, abort));

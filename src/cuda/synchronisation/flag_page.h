@@ -1,9 +1,11 @@
-// How the streams of ranks in different processes wait for each other: a page of host memory per
-// rank and communicator into which its peers' streams write that they are ready, and those that
-// launch that they are done. A rank's stream waits for words of its own page, so the rank alone can
-// end every wait of its own. Its stream writes there, too, which calls it is past: a word costs
-// less than an event, for which processes that share a GPU would take turns on it. For calls that
-// are enqueued one by one; those of graphs have words of their own (graph_flags.h).
+// How the streams of ranks in different processes wait for each other: host memory of every rank
+// and communicator into which its peers' streams write that they are ready, and those that launch
+// that they are done. A rank's stream waits for words of its own, so the rank alone can end every
+// wait of its own. No peer undoes that: calls that may be in streams at the same time have
+// different words, so whoever writes late writes what his call's wait is for. The rank's own stream
+// writes there, too, which calls it is past: a word costs less than an event, for which processes
+// that share a GPU would take turns on it. For calls that are enqueued one by one; those of graphs
+// have words of their own (graph_flags.h).
 //
 // No kernel spins: a stream that waits gives its GPU away (ranks of several processes take turns on
 // one). NCCL's copy-engine collectives synchronise alike.
@@ -11,6 +13,7 @@
 // Thread rule: the engine's lock.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,13 +26,16 @@ namespace unisono::device {
 
 class FlagPage {
  public:
+  static constexpr std::size_t kBytes = 3 * shm::kPageBytes;  ///< of one rank
+
   /// This rank's page, offered to peers. `launchers`: the ranks that launch, which outlive it.
   static Result<std::unique_ptr<FlagPage>> make(Device& device, int ranks, Rank rank,
                                                 std::span<const Rank> launchers);
 
   SharedPages& pages() { return *pages_; }
 
-  /// Enqueues the next call on `stream`, which comes behind the one before: tells those that launch
+  /// Enqueues the next call on `stream`, which comes behind the one before, and is at most the
+  /// kCallsAheadMax-th that the streams are not past: tells those that launch
   /// that this rank is ready; a rank that launches waits until all are, and for what `launch`
   /// enqueues, tells all that it is done; then waits for all that launch.
   Status enqueue(CUstream stream, const std::function<Status()>& launch);
@@ -55,12 +61,14 @@ class FlagPage {
 
  private:
   struct Line;
+  struct Ring;
   struct Words;
 
   FlagPage(Device& device, int ranks, Rank rank, std::span<const Rank> launchers);
   bool is_launcher(Rank rank) const;
-  /// As the device sees it, in the page of a rank: `writer`'s line of those that begin at `lines`.
-  CUdeviceptr word(Rank page, std::size_t lines, Rank writer) const;
+  /// As the device sees it, in the page of a rank: the call's word in `writer`'s ring of those that
+  /// begin at `rings`.
+  CUdeviceptr word(Rank page, std::size_t rings, Rank writer, std::uint32_t sequence) const;
   Words& of(Rank rank) const { return *reinterpret_cast<Words*>(pages_->of(rank)); }
   Words& own() const { return *reinterpret_cast<Words*>(pages_->own()); }
 
