@@ -22,10 +22,10 @@ TEST(TeamEvents, ALaunchOfARankHoldsUpNoOther) {
     const device::TeamEvents::Launch launch(*team, 0);
     EXPECT_TRUE(team->event_of(1, *device));
     team->abort();
-    EXPECT_TRUE(team->is_launching(0));
-    EXPECT_FALSE(team->is_launching(1));
+    EXPECT_FALSE(team->is_idle(0));
+    EXPECT_TRUE(team->is_idle(1));
   }
-  EXPECT_FALSE(team->is_launching(0));
+  EXPECT_TRUE(team->is_idle(0));
 }
 
 }  // namespace

@@ -333,18 +333,11 @@ void CudaCalls::note_enqueued(StartedCall& call) {
   call.enqueued.store(true, std::memory_order_release);
 }
 
-bool CudaCalls::is_past(const device::Device& device, CUevent event) {
-  if (event == nullptr) return true;
-  const Result<bool> over = device.is_over(event);
-  return !over || *over;
-}
-
 bool CudaCalls::launches_are_over(const device::Device& device) const {
   if (!device.health()) return true;  // nothing goes on
   if (team_ == nullptr) return flags_ == nullptr || flags_->is_past(flags_->sequence());
-  return std::all_of(owners_.begin(), owners_.end(), [&](Rank owner) {
-    return !team_->is_launching(owner) && is_past(device, team_->known_event_of(owner));
-  });
+  return std::all_of(owners_.begin(), owners_.end(),
+                     [&](Rank owner) { return team_->is_idle(owner); });
 }
 
 // Between processes a kernel that moves this rank's bytes may be a peer's, who then tells that it

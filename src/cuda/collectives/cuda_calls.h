@@ -160,7 +160,6 @@ class CudaCalls final : public DeviceCalls {
     return is_point_to_point(collective) ? messages_ : collectives_;
   }
   static Result<CUstream> made_once(CUstream* stream, device::Device& device);
-  static bool is_past(const device::Device& device, CUevent event);
   static Result<bool> is_captured(const device::Device& device, CUstream stream);
   bool launches_are_over(const device::Device& device) const;
   void end_waits();

@@ -354,11 +354,14 @@ Status FusedCall::launch_for_threads() {
   if (call_.capture == 0) {
     UNISONO_ASSIGN(abort, call_.calls->team().abort_word(device));
   }
-  const device::TeamEvents::Launch launch(call_.calls->team(), call_.calls->rank());
+  device::TeamEvents& team = call_.calls->team();
+  const bool is_captured = call_.capture != 0;
+  const device::TeamEvents::Launch launch(team, call_.calls->rank());
+  // What the driver may refuse comes first: others are to know of a launch that they wait for.
+  UNISONO_ASSIGN(my_end_, team.next_end(call_.calls->rank(), device, is_captured));
   const Status launched = launch_pieces(stream, parts, abort);
   // The end is recorded even where a later one of several launches has failed.
-  UNISONO_ASSIGN(my_end_, call_.calls->team().record_end(call_.calls->rank(), device, stream,
-                                                         call_.capture != 0));
+  UNISONO_TRY(team.record_end(my_end_, device, stream, is_captured));
   return launched;
 }
 

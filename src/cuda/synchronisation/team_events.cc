@@ -58,25 +58,19 @@ Result<CUevent> TeamEvents::new_event(const Device& device) {
   return event;
 }
 
-CUevent TeamEvents::known_event_of(Rank rank) {
-  const std::lock_guard guard(mutex_);
-  return ends_[static_cast<std::size_t>(rank)].event;
-}
-
-Result<TeamEvents::End> TeamEvents::next_end(Rank rank, const Device& device) {
+Result<TeamEvents::End> TeamEvents::next_end(Rank rank, const Device& device, bool is_captured) {
   UNISONO_TRY(event_of(rank, device).status());
   const std::lock_guard guard(mutex_);
   End& end = ends_[static_cast<std::size_t>(rank)];
   if (end.word == nullptr) {
     UNISONO_ASSIGN(end.word, device.share()->take_word());
   }
-  ++end.number;
+  if (!is_captured) ++end.number;
   return end;
 }
 
-Result<TeamEvents::End> TeamEvents::record_end(Rank rank, const Device& device, CUstream stream,
-                                               bool is_captured) {
-  UNISONO_ASSIGN(const End end, next_end(rank, device));
+Status TeamEvents::record_end(const End& end, const Device& device, CUstream stream,
+                              bool is_captured) {
   // The word first: whoever has waited for the event finds it written.
   Status told;
   if (!is_captured) {
@@ -85,8 +79,7 @@ Result<TeamEvents::End> TeamEvents::record_end(Rank rank, const Device& device, 
     told = batch.enqueue(*api_, stream, "telling the host on " + device.name());
   }
   UNISONO_TRY(api_->check(api_->EventRecord(end.event, stream), "recording on " + device.name()));
-  UNISONO_TRY(told);
-  return end;
+  return told;
 }
 
 bool TeamEvents::is_over(const End& end) { return cuda::has_come(*end.word, end.number); }
@@ -96,9 +89,10 @@ void TeamEvents::note(Rank rank, bool launches) {
   launching_[static_cast<std::size_t>(rank)] = launches;
 }
 
-bool TeamEvents::is_launching(Rank rank) {
+bool TeamEvents::is_idle(Rank rank) {
   const std::lock_guard guard(mutex_);
-  return launching_[static_cast<std::size_t>(rank)];
+  const End& end = ends_[static_cast<std::size_t>(rank)];
+  return !launching_[static_cast<std::size_t>(rank)] && (end.word == nullptr || is_over(end));
 }
 
 Result<const std::uint32_t*> TeamEvents::abort_word(const Device& device) {

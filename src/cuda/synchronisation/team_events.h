@@ -30,8 +30,6 @@ class TeamEvents {
   Result<CUevent> event_of(Rank rank, const Device& device);
   /// Another one, of the device whose context is current, for this rank alone to record.
   Result<CUevent> new_event(const Device& device);
-  /// What event_of() gave where it was made; null: the rank has launched nothing.
-  CUevent known_event_of(Rank rank);
 
   /// A launch for those who wait for it: streams for the event, the host for its number in the
   /// word. Ranks tell each other, as bytes.
@@ -40,15 +38,17 @@ class TeamEvents {
     std::uint32_t* word = nullptr;
     std::uint32_t number = 0;
   };
-  /// Of the launches that `stream` has, with the rank's context current. In a capture the host has
-  /// nothing to ask for.
-  Result<End> record_end(Rank rank, const Device& device, CUstream stream, bool is_captured);
+  /// Of the rank's next launch, before it, with the rank's context current. In a capture the host
+  /// has nothing to ask for.
+  Result<End> next_end(Rank rank, const Device& device, bool is_captured);
+  /// Behind the launch.
+  Status record_end(const End& end, const Device& device, CUstream stream, bool is_captured);
   static bool is_over(const End& end);
 
   /// What every launch looks at when it begins; taken by the first call, with its context current.
   Result<const std::uint32_t*> abort_word(const Device& device);
-  /// Lives from before a launch of the rank's until its event is recorded: whoever has called
-  /// abort() then finds a launch to wait for, or one that comes behind the word and moves nothing.
+  /// Lives from before next_end() until the end is recorded: whoever has called abort() then finds
+  /// a launch to wait for, or one that comes behind the word and moves nothing.
   class Launch {
    public:
     Launch(TeamEvents& team, Rank rank) : team_(team), rank_(rank) { team_.note(rank_, true); }
@@ -59,18 +59,19 @@ class TeamEvents {
     TeamEvents& team_;
     const Rank rank_;
   };
-  bool is_launching(Rank rank);
+  /// What the rank has launched outside of captures is over, and nothing is being launched. Never
+  /// where the driver has refused to write so.
+  bool is_idle(Rank rank);
   /// Launches that have not begun move nothing from now on.
   void abort();
 
  private:
   TeamEvents(std::shared_ptr<const cuda::CudaApi> api, int ranks);
   void note(Rank rank, bool launches);
-  Result<End> next_end(Rank rank, const Device& device);
 
   std::shared_ptr<const cuda::CudaApi> api_;
   std::mutex mutex_;
-  // By rank; of an end the latest number.
+  // By rank; of an end the latest launch's number.
   std::vector<End> ends_;
   std::vector<bool> launching_;
   std::vector<CUevent> more_events_;
