@@ -1,10 +1,12 @@
-// Streams of two processes that wait for each other by words.
+// Streams of two processes that wait for each other by words, and what a rank reads of its peer's.
 #include "cuda/synchronisation/flag_page.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "cuda/driver/driver_section.h"
 #include "tests/cuda/odd_world.h"
@@ -57,6 +59,23 @@ TEST_F(FlagPagesOfTwo, ALateWordOfAPeersUndoesNoEndOfAWait) {
     const bool has_ended = eventually(is_idle);
     page.abort();  // the stream goes on at last
     require(has_ended, "the stream waits for a call that the peer has never made");
+  });
+}
+
+TEST_F(FlagPagesOfTwo, NameNoFailedPeerThatIsNone) {
+  run_two([](Communicator& comm, FlagPage& page) {
+    require(page.failed_peer() == -1, "a peer has failed");
+    const std::span all(reinterpret_cast<std::uint32_t*>(page.pages().own()),
+                        FlagPage::kBytes / sizeof(std::uint32_t));
+    const auto own = static_cast<std::uint32_t>(comm.rank()) + 1;
+    for (const std::uint32_t told : {own, 3u, 77u, UINT32_MAX}) {
+      std::fill(all.begin(), all.end(), told);
+      require(page.failed_peer() == -1, "named for " + std::to_string(told));
+    }
+    comm.barrier();
+    page.warn_peers();
+    comm.barrier();
+    require(page.failed_peer() == 1 - comm.rank(), "the peer is not named");
   });
 }
 

@@ -144,10 +144,12 @@ void FlagPage::warn_peers() {
   }
 }
 
+// Peers write it: a number that is no peer's tells of none.
 Rank FlagPage::failed_peer() const {
-  return static_cast<Rank>(
-             std::atomic_ref<std::uint32_t>(own().failed.value).load(std::memory_order_acquire)) -
-         1;
+  const std::uint32_t told =
+      std::atomic_ref<std::uint32_t>(own().failed.value).load(std::memory_order_acquire);
+  const Rank peer = told <= static_cast<std::uint32_t>(ranks_) ? static_cast<Rank>(told) - 1 : -1;
+  return peer == rank_ ? -1 : peer;
 }
 
 void FlagPage::abort() {
