@@ -299,6 +299,25 @@ TEST_F(DeviceOddStream, ABrokenDeviceIsToldByItsRankAndNotByTheDeadline) {
   });
 }
 
+// Nor is it a fault of one rank's call, for which the others would wait.
+TEST_F(DeviceOddStream, ABrokenDeviceIsToldByItsRankWhereItIsAskedAboutTheCall) {
+  for (const char* const question : {"cuStreamGetCtx", "cuPointerGetAttributes"}) {
+    SCOPED_TRACE(question);
+    expect_success_alone([question] {
+      run_device_ranks({.ranks = 2, .processes = true}, [question](Communicator& comm) {
+        DeviceUser user;
+        float* const data = user.make<float>({1});
+        if (comm.rank() == 1) fake()->fail(question, 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+        const std::string failed = failure_of(
+            [&] { sum_once(comm, data, {.timeout = kDeadline, .stream = user.stream()}).wait(); });
+        require(failed.find("ILLEGAL_ADDRESS") != std::string::npos &&
+                    failed.find("rank 1") != std::string::npos,
+                "told: " + failed);
+      });
+    });
+  }
+}
+
 // The oldest call of one stream stands still, and a younger one of another stream goes on.
 TEST_F(DeviceOddStream, ABusyStreamDoesNotHoldUpReceivesInAnotherStream) {
   expect_success_alone([] {

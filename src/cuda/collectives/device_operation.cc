@@ -5,6 +5,15 @@
 #include "cuda/collectives/cuda_calls.h"
 
 namespace unisono {
+namespace {
+
+// What is wrong with the stream, and not with the device.
+bool is_of_stream(CUresult error) {
+  return error == CUDA_ERROR_INVALID_HANDLE || error == CUDA_ERROR_INVALID_VALUE ||
+         error == CUDA_ERROR_INVALID_CONTEXT || error == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+}  // namespace
 
 // A broadcast's buffer is input on the root alone.
 bool reads_input(const DeviceCall& call) {
@@ -113,6 +122,7 @@ Status DeviceOperation::read_stream() {
     if (found != CUDA_SUCCESS) {
       const Status why = api.check(
           found, "looking at the stream given to " + std::string(name_of(call_.call.collective)));
+      if (!is_of_stream(found)) return why;
       return Status(ErrorCode::kInvalidArgument,
                     why.message() + "; a stream must live until the work in it is over");
     }

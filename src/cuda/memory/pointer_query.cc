@@ -31,7 +31,9 @@ Result<PointerRecord> query_pointer(const CudaApi& api, const void* pointer) {
   const CUresult result = api.PointerGetAttributes(std::size(attributes), attributes, data,
                                                    reinterpret_cast<CUdeviceptr>(pointer));
   if (result != CUDA_SUCCESS) {
-    return api.check(result, fmt::format("asking what lies at {}", fmt::ptr(pointer)));
+    const Status why = api.check(result, fmt::format("asking what lies at {}", fmt::ptr(pointer)));
+    return result == CUDA_ERROR_INVALID_VALUE ? Status(ErrorCode::kInvalidArgument, why.message())
+                                              : why;
   }
   PointerRecord record;
   record.known = type != 0;
@@ -76,7 +78,11 @@ Result<PointerRecord> check_buffer(const Device& device, const void* pointer, st
                   fmt::format("{}, passed to a rank on {}, {}", buffer_text(pointer, bytes),
                               device.name, why));
   };
-  if (!record) return refused("cannot be used: " + record.error().message());
+  if (!record) {
+    // Whatever the driver says of a device that is broken is not the buffer's fault.
+    const bool is_of_buffer = record.error().code() == ErrorCode::kInvalidArgument;
+    return is_of_buffer ? refused("cannot be used: " + record.error().message()) : record.error();
+  }
   if (!record->known) {
     // The driver says as little about freed device memory as about the host's own.
     if (is_readable_by_host(pointer)) return *record;
