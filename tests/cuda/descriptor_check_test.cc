@@ -105,13 +105,24 @@ INSTANTIATE_TEST_SUITE_P(Collectives, DescriptorCheck,
                          });
 
 TEST(DescriptorCheckOfBlocks, NamesAMemberWithABlockOutsideOfItsBuffer) {
-  using Numbers = std::uint64_t(DescriptorCounts::*)[kRanksMax];
-  for (const Numbers numbers :
-       {&DescriptorCounts::input_displacements, &DescriptorCounts::output_displacements}) {
+  constexpr auto kInput = &DescriptorCounts::input_displacements;
+  constexpr auto kOutput = &DescriptorCounts::output_displacements;
+  struct Case {
+    Collective collective;
+    decltype(kInput) numbers;
+    Rank rank;  // the root where there is one
+  };
+  for (const Case& each : {Case{Collective::kAllToAllV, kInput, 2},
+                           {Collective::kAllToAllV, kOutput, 2},
+                           {Collective::kReduceScatterV, kInput, 2},
+                           {Collective::kAllGatherV, kOutput, 2},
+                           {Collective::kScatterV, kInput, 1},
+                           {Collective::kGatherV, kOutput, 1}}) {
+    SCOPED_TRACE(name_of(each.collective));
     for (const std::uint64_t wrong : {2 * kCount + 1, UINT64_MAX, UINT64_MAX / 4}) {
-      ToldOfACall told(Collective::kAllToAllV);
-      (told.counts_of(2).*numbers)[1] = wrong;
-      expect_refused(told, 2, "a block outside of its buffer");
+      ToldOfACall told(each.collective);
+      (told.counts_of(each.rank).*each.numbers)[1] = wrong;
+      expect_refused(told, each.rank, "a block outside of its buffer");
     }
   }
 }

@@ -162,6 +162,21 @@ TEST_P(Pieces, OfReduceScatterGiveEveryRankItsBlock) {
   });
 }
 
+// Each rank's own displacements are what was held against its buffer.
+TEST(PiecesOfReduceScatterV, ReadEachInputWhereItsRankHasTheBlocks) {
+  constexpr std::uint64_t kCounts[] = {1, 1};
+  constexpr std::uint64_t kPlaces[2][2] = {{0, 1}, {3, 2}};
+  World world(2, 4, 1);
+  for (std::size_t r = 0; r < 2; ++r) {
+    world.parts[r].input_counts = kCounts;
+    world.parts[r].input_displacements = kPlaces[r];
+  }
+  world.run_all({.collective = Collective::kReduceScatterV}, {0});
+  for (std::size_t r = 0; r < 2; ++r) {
+    EXPECT_EQ(world.outputs[r][0], world.input(0, kPlaces[0][r]) + world.input(1, kPlaces[1][r]));
+  }
+}
+
 TEST_P(Pieces, OfAllGatherGatherAndScatterPutBlocksInTheirPlaces) {
   each(1, 0, [](World& world, std::size_t count, const std::vector<Rank>& owners) {
     world.run_all({.collective = Collective::kAllGather, .count = count}, owners);

@@ -160,10 +160,17 @@ Range block_of(std::span<const std::uint64_t> counts, std::span<const std::uint6
 void add_reduce_scatter(const CollectiveParts& parts, Packer* packer) {
   for (std::size_t target = 0; target < packer->ranks(); ++target) {
     if (!packer->owns(target)) continue;
-    const RankPart& part = packer->rank(target);
-    const Range block = block_of(part.input_counts, part.input_displacements, target, parts.count);
+    Pointers inputs;
+    std::size_t count = 0;
+    for (std::size_t source = 0; source < packer->ranks(); ++source) {
+      const RankPart& part = packer->rank(source);
+      const Range block =
+          block_of(part.input_counts, part.input_displacements, target, parts.count);
+      count = block.count;
+      inputs.push_back(packer->input(source, block.first));
+    }
     std::byte* const out = packer->output(target, 0);
-    packer->add(PieceMode::kSpread, block.count, inputs_at(*packer, block.first), {&out, 1});
+    packer->add(PieceMode::kSpread, count, inputs, {&out, 1});
   }
 }
 
