@@ -384,6 +384,24 @@ void expect_reached(DeviceMemory& reader, DeviceMemory& owner, void* buffer, std
   EXPECT_EQ(common_byte(reader, *mapped, bytes), 17) << "the other device has no access";
 }
 
+// As an application has it from cudaMallocAsync.
+TEST_F(DeviceMemoryTest, ReachesThePoolOfTheOtherDevice) {
+  if (device_count() < 2) GTEST_SKIP() << "needs two devices";
+  const auto first = open_device(0);
+  const auto second = open_device(1);
+  CUdeviceptr memory = 0;
+  {
+    const cuda::CurrentContext current(*driver(), second->context());
+    const auto allocate =
+        reinterpret_cast<decltype(&::cuMemAllocAsync)>(driver_function("cuMemAllocAsync"));
+    ASSERT_EQ(allocate(&memory, kMiB, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(driver()->StreamSynchronize(nullptr), CUDA_SUCCESS);
+  }
+  auto* const buffer = reinterpret_cast<void*>(memory);
+  expect_reached(*first, *second, buffer, kMiB);
+  cuda_free(*second, buffer);
+}
+
 TEST_F(DeviceMemoryTest, ReachesMemoryThatWasMappedAnewOnTheOtherDevice) {
   if (device_count() < 2) GTEST_SKIP() << "needs two devices";
   const auto first = open_device(0);

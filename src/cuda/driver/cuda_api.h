@@ -37,8 +37,8 @@ extern "C" CUresult CUDAAPI cuFuncLoad(CUfunction function);
   X(StreamBatchMemOp) X(StreamGetCaptureInfo) X(FuncLoad) X(ThreadExchangeStreamCaptureMode) \
   X(DevicePrimaryCtxGetState) X(DeviceCanAccessPeer) X(CtxEnablePeerAccess) \
   X(MemAddressReserve) X(MemAddressFree) X(MemCreate) X(MemRelease) X(MemMap) X(MemUnmap) \
-  X(MemSetAccess) X(MemGetAllocationGranularity) X(MemExportToShareableHandle) \
-  X(MemImportFromShareableHandle) X(MemRetainAllocationHandle) \
+  X(MemSetAccess) X(MemPoolSetAccess) X(MemGetAllocationGranularity) \
+  X(MemExportToShareableHandle) X(MemImportFromShareableHandle) X(MemRetainAllocationHandle) \
   X(MemGetAllocationPropertiesFromHandle) X(MemGetHandleForAddressRange) \
   X(FlushGPUDirectRDMAWrites) X(IpcGetMemHandle) X(IpcOpenMemHandle) \
   X(IpcCloseMemHandle)

@@ -95,7 +95,9 @@ Status PeerMappings::open_here(const BufferTicket& ticket) {
   UNISONO_TRY(access_.check_reachable(record.facts.ordinal));
   const DriverSection section(api, device_.context);
   UNISONO_TRY(section.status());
-  // Peer access of contexts says nothing about memory with a handle: each device needs its own.
+  // Peer access of contexts says nothing about pools, nor about memory with a handle: each device
+  // needs its own.
+  if (record.pool != nullptr) return open_pool_to(api, device_.handle, device_.name, record.pool);
   if (!has_handle(api, ticket.address)) return access_.enable(record.facts.ordinal);
   return open_range_to(api, device_.handle, device_.name, ticket.base, ticket.allocation_bytes);
 }

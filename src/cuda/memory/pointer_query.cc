@@ -18,6 +18,7 @@ Result<PointerRecord> query_pointer(const CudaApi& api, const void* pointer) {
   CUdeviceptr start = 0;
   std::size_t size = 0;
   unsigned long long id = 0;
+  CUmemoryPool pool = nullptr;
   // The driver writes one byte for some of its booleans and four for others.
   unsigned managed = 0, ipc_capable = 0, mapped = 0;
   CUpointer_attribute attributes[] = {
@@ -25,8 +26,9 @@ Result<PointerRecord> query_pointer(const CudaApi& api, const void* pointer) {
       CU_POINTER_ATTRIBUTE_CONTEXT,     CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
       CU_POINTER_ATTRIBUTE_RANGE_SIZE,  CU_POINTER_ATTRIBUTE_BUFFER_ID,
       CU_POINTER_ATTRIBUTE_IS_MANAGED,  CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-      CU_POINTER_ATTRIBUTE_MAPPED};
-  void* data[] = {&type, &ordinal, &context, &start, &size, &id, &managed, &ipc_capable, &mapped};
+      CU_POINTER_ATTRIBUTE_MAPPED,      CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+  void* data[] = {&type, &ordinal, &context,     &start,  &size,
+                  &id,   &managed, &ipc_capable, &mapped, &pool};
   static_assert(std::size(attributes) == std::size(data));
   const CUresult result = api.PointerGetAttributes(std::size(attributes), attributes, data,
                                                    reinterpret_cast<CUdeviceptr>(pointer));
@@ -40,6 +42,7 @@ Result<PointerRecord> query_pointer(const CudaApi& api, const void* pointer) {
   record.managed = managed != 0;
   record.mapped = mapped != 0;
   record.ipc_capable = ipc_capable != 0;
+  record.pool = pool;
   record.buffer_id = id;
   record.facts.device = type == CU_MEMORYTYPE_DEVICE || record.managed;
   if (record.facts.device) {

@@ -16,7 +16,8 @@ struct PointerRecord {
   bool known = false;   ///< to the driver at all
   bool mapped = false;  ///< false in a reserved range without memory behind it
   bool managed = false;
-  bool ipc_capable = false;  ///< cuIpcGetMemHandle takes it
+  bool ipc_capable = false;     ///< cuIpcGetMemHandle takes it
+  CUmemoryPool pool = nullptr;  ///< null: it is of none
   /// Of its allocation; never used again in this process. 0: the driver has none, or the buffer
   /// lies in several pieces, each of which has its own.
   std::uint64_t buffer_id = 0;

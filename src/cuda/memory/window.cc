@@ -27,6 +27,13 @@ CUmemAllocationProp properties(CUdevice device, bool for_network_devices) {
   return wanted;
 }
 
+CUmemAccessDesc access_of(CUdevice device) {
+  CUmemAccessDesc access{};
+  access.location = location_of(device);
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return access;
+}
+
 std::string device_address(CUdeviceptr address) { return fmt::format("{:#x}", address); }
 
 /// Holds what cuMemRetainAllocationHandle gave.
@@ -179,10 +186,18 @@ Status open_range_to(const CudaApi& api, CUdevice device, const std::string& nam
   if (api.MemSetAccess == nullptr) {
     return {ErrorCode::kUnsupported, what + ": the driver has no cuMemSetAccess"};
   }
-  CUmemAccessDesc access{};
-  access.location = location_of(device);
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  const CUmemAccessDesc access = access_of(device);
   return api.check(api.MemSetAccess(address, bytes, &access, 1), what);
+}
+
+Status open_pool_to(const CudaApi& api, CUdevice device, const std::string& name,
+                    CUmemoryPool pool) {
+  const std::string what = fmt::format("giving {} access to a memory pool", name);
+  if (api.MemPoolSetAccess == nullptr) {
+    return {ErrorCode::kUnsupported, what + ": the driver has no cuMemPoolSetAccess"};
+  }
+  const CUmemAccessDesc access = access_of(device);
+  return api.check(api.MemPoolSetAccess(pool, &access, 1), what);
 }
 
 bool has_handle(const CudaApi& api, CUdeviceptr address) {

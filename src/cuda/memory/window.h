@@ -58,6 +58,10 @@ class Window {
 Status open_range_to(const CudaApi& api, CUdevice device, const std::string& name,
                      CUdeviceptr address, std::size_t bytes);
 
+/// The same for all memory of a pool.
+Status open_pool_to(const CudaApi& api, CUdevice device, const std::string& name,
+                    CUmemoryPool pool);
+
 /// The mapped piece of an address range around `address`, where it was mapped by others than
 /// Window: kUnsupported where it has no handle or one that cannot be exported.
 struct ForeignPiece {

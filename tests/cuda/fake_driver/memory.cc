@@ -57,6 +57,9 @@ bool may_access(const CUctx_st& context, const Mapping& mapping, Access access) 
     return devices.contains(context.physical);
   }
   if (mapping.kind == Mapping::Kind::kImport && mapping.context == &context) return true;
+  if (mapping.kind == Mapping::Kind::kPool && mapping.block->physical != context.physical) {
+    return memory().pools[mapping.block->physical].peers.contains(context.physical);
+  }
   return mapping.block->physical == context.physical ||
          context.peers.contains(mapping.block->physical);
 }
@@ -79,6 +82,8 @@ bool resolve_device(const CUctx_st& context, std::uint64_t address, std::uint64_
     if (!may_access(context, *mapping, access)) {
       *why = mapping->kind == Mapping::Kind::kVirtual
                  ? "cuMemSetAccess gave this device no such right"
+             : mapping->kind == Mapping::Kind::kPool
+                 ? "cuMemPoolSetAccess gave this device no such right"
                  : "peer access to the memory's device is not enabled";
       return false;
     }
@@ -243,6 +248,7 @@ MemoryCounts count_memory() {
   MemoryCounts counts;
   for (const auto& [base, mapping] : memory().mappings) {
     if (mapping.kind == Mapping::Kind::kAllocation) ++counts.allocations;
+    if (mapping.kind == Mapping::Kind::kPool) ++counts.allocations;
     if (mapping.kind == Mapping::Kind::kVirtual) ++counts.virtual_parts;
     if (mapping.kind == Mapping::Kind::kImport) ++counts.imports;
   }
@@ -252,7 +258,7 @@ MemoryCounts count_memory() {
 }
 
 std::uint64_t report_memory_leaks() {
-  const char* const kinds[]{"allocation", "mapping", "opened IPC handle"};
+  const char* const kinds[]{"allocation", "mapping", "opened IPC handle", "pool memory"};
   for (const auto& [base, mapping] : memory().mappings) {
     complain(std::string("leak: ") + kinds[static_cast<int>(mapping.kind)] + " of " +
              std::to_string(mapping.bytes) + " bytes at " + hex(base));

@@ -15,6 +15,11 @@
 #include "tests/cuda/fake_driver/fake_cuda.h"
 #include "tests/cuda/fake_driver/machine.h"
 
+/// The memory pool of a device.
+struct CUmemPoolHandle_st {
+  std::set<int> peers;  ///< physical devices with access, beside its own
+};
+
 namespace fake_cuda {
 
 constexpr std::uint64_t kGranularity = 2ull << 20;  ///< of VMM, and of what an IPC handle exposes
@@ -31,7 +36,7 @@ struct Block {
 using BlockPointer = std::shared_ptr<Block>;
 
 struct Mapping {
-  enum class Kind { kAllocation, kVirtual, kImport };
+  enum class Kind { kAllocation, kVirtual, kImport, kPool };
   Kind kind = Kind::kAllocation;
   std::uint64_t base = 0;
   std::uint64_t bytes = 0;  ///< as asked for; the mapping itself is rounded up to pages
@@ -56,6 +61,7 @@ struct Memory {
   std::map<std::uint64_t, std::uint64_t> reservations;  ///< cuMemAddressReserve: base, bytes
   std::map<std::uint64_t, HostRange> host;
   std::map<int, std::uint64_t> used_bytes;  ///< by physical device
+  std::map<int, CUmemPoolHandle_st> pools;  ///< by physical device
   std::uint64_t buffers = 0;                ///< numbers given so far
   /// What running operations touch, so that taking it away is noticed.
   struct Use {

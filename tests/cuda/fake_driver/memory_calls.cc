@@ -16,11 +16,7 @@ namespace {
 // More than this of fresh memory is left to be zeros, because filling it takes long.
 constexpr std::size_t kFilledBytesMax = std::size_t{16} << 20;
 
-CUresult mem_alloc(CUdeviceptr* pointer, std::size_t bytes) {
-  const Lock lock(machine().mutex);
-  CUctx_st* context = nullptr;
-  if (const CUresult result = current_context(&context); result != CUDA_SUCCESS) return result;
-  if (const CUresult result = refuse_while_capturing(); result != CUDA_SUCCESS) return result;
+CUresult allocate(CUctx_st* context, Mapping::Kind kind, std::size_t bytes, CUdeviceptr* pointer) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   BlockPointer block = make_block(context->physical, bytes);
   if (block == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -29,6 +25,7 @@ CUresult mem_alloc(CUdeviceptr* pointer, std::size_t bytes) {
   // What fresh memory holds is nobody's business; zeros would hide that.
   std::memset(alias_of(base), 0xc5, std::min(bytes, kFilledBytesMax));
   Mapping mapping;
+  mapping.kind = kind;
   mapping.base = base;
   mapping.bytes = bytes;
   mapping.block = std::move(block);
@@ -36,6 +33,39 @@ CUresult mem_alloc(CUdeviceptr* pointer, std::size_t bytes) {
   mapping.buffer_id = ++memory().buffers;
   memory().mappings[base] = std::move(mapping);
   *pointer = base;
+  return CUDA_SUCCESS;
+}
+
+CUresult mem_alloc(CUdeviceptr* pointer, std::size_t bytes) {
+  const Lock lock(machine().mutex);
+  CUctx_st* context = nullptr;
+  if (const CUresult result = current_context(&context); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = refuse_while_capturing(); result != CUDA_SUCCESS) return result;
+  return allocate(context, Mapping::Kind::kAllocation, bytes, pointer);
+}
+
+// From the device's pool. It is there at once, and not only for the stream.
+CUresult mem_alloc_async(CUdeviceptr* pointer, std::size_t bytes, CUstream handle) {
+  const Lock lock(machine().mutex);
+  CUctx_st* context = nullptr;
+  StreamPointer stream;
+  if (const CUresult result = enter_stream(handle, &context, &stream); result != CUDA_SUCCESS) {
+    return result;
+  }
+  return allocate(context, Mapping::Kind::kPool, bytes, pointer);
+}
+
+CUresult pool_set_access(CUmemoryPool pool, const CUmemAccessDesc* rights, std::size_t count) {
+  const Lock lock(machine().mutex);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (rights[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = check_device(rights[i].location.id);
+    if (result != CUDA_SUCCESS) return result;
+    if (!settings().peers) return CUDA_ERROR_INVALID_DEVICE;
+    const int physical = settings().devices[static_cast<std::size_t>(rights[i].location.id)];
+    pool->peers.erase(physical);
+    if (rights[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) pool->peers.insert(physical);
+  }
   return CUDA_SUCCESS;
 }
 
@@ -49,7 +79,8 @@ CUresult mem_free(CUdeviceptr pointer) {
   if (const CUresult result = refuse_while_capturing(); result != CUDA_SUCCESS) return result;
   const auto is_allocation = [&] {
     const auto found = memory().mappings.find(pointer);
-    return found != memory().mappings.end() && found->second.kind == Mapping::Kind::kAllocation;
+    return found != memory().mappings.end() && (found->second.kind == Mapping::Kind::kAllocation ||
+                                                found->second.kind == Mapping::Kind::kPool);
   };
   if (!is_allocation()) {
     complain("cuMemFree of " + hex(pointer) + ", which is no allocation (freed twice?)");
@@ -196,6 +227,8 @@ void end_memory_of(CUctx_st& context) {
 
 std::vector<Entry> memory_entries() {
   return {entry<&mem_alloc>("cuMemAlloc", 3020),
+          entry<&mem_alloc_async>("cuMemAllocAsync", 11020),
+          entry<&pool_set_access>("cuMemPoolSetAccess", 11020),
           entry<&mem_free>("cuMemFree", 3020),
           entry<&mem_get_info>("cuMemGetInfo", 3020),
           entry<&host_alloc>("cuMemHostAlloc", 2020),

@@ -88,7 +88,9 @@ CUresult put_attribute(void* data, CUpointer_attribute attribute, std::uint64_t 
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return put(data, known ? unsigned{CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE} : 0u);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-      return put(data, CUmemoryPool{nullptr});
+      return put(data, mapping != nullptr && mapping->kind == Mapping::Kind::kPool
+                           ? &memory().pools[mapping->block->physical]
+                           : CUmemoryPool{nullptr});
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
       return put(data, mapping != nullptr ? std::size_t{mapping->bytes} : std::size_t{0});
     default:
