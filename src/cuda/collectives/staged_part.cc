@@ -110,19 +110,31 @@ Status StagedPart::copy(void* to, const void* from, std::size_t bytes, bool on_h
     std::memcpy(to, from, bytes);
     return Status();
   }
-  return device_->api().check(
+  UNISONO_TRY(device_->api().check(
       device_->api().MemcpyAsync(address(to), address(from), bytes, stream),
-      "copying " + std::to_string(bytes) + " bytes to or from " + device_->name());
+      "copying " + std::to_string(bytes) + " bytes to or from " + device_->name()));
+  unrecorded_ = stream;
+  return Status();
 }
 
 Status StagedPart::record(CUstream stream) {
-  return device_->api().check(device_->api().EventRecord(copied_, stream),
-                              "recording on " + device_->name());
+  UNISONO_TRY(device_->api().check(device_->api().EventRecord(copied_, stream),
+                                   "recording on " + device_->name()));
+  unrecorded_ = nullptr;
+  return Status();
+}
+
+// The driver may refuse to record behind a copy that it has taken.
+bool StagedPart::is_copying() const {
+  const cuda::CudaApi& api = device_->api();
+  const CUresult asked =
+      unrecorded_ != nullptr ? api.StreamQuery(unrecorded_) : api.EventQuery(copied_);
+  return asked == CUDA_ERROR_NOT_READY;
 }
 
 // Other ranks' copies may come first, and a stream that waits may hold all of them up.
 void StagedPart::finish() {
-  while (copied_ != nullptr && device_->api().EventQuery(copied_) == CUDA_ERROR_NOT_READY) {
+  while (copied_ != nullptr && is_copying()) {
     if (calls_->may_await_release()) continue;
     device_->note_stuck();
     input_.abandon();
@@ -137,6 +149,7 @@ void StagedPart::release() {
   output_.release();
   if (copied_ != nullptr) device_->give_back(copied_);
   copied_ = nullptr;
+  unrecorded_ = nullptr;
 }
 
 }  // namespace unisono

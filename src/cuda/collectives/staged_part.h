@@ -38,6 +38,7 @@ class StagedPart {
   Result<bool> take_staging(std::size_t bytes, device::StagingPool::Block* block);
   Status copy(void* to, const void* from, std::size_t bytes, bool on_host, CUstream stream);
   Status record(CUstream stream);
+  bool is_copying() const;
 
   CudaCalls* calls_ = nullptr;
   device::Device* device_ = nullptr;
@@ -52,6 +53,7 @@ class StagedPart {
   std::byte* host_input_ = nullptr;
   std::byte* host_output_ = nullptr;
   CUevent copied_ = nullptr;
+  CUstream unrecorded_ = nullptr;  // it has a copy that `copied_` is not behind
 };
 
 }  // namespace unisono
