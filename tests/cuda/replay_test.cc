@@ -275,6 +275,34 @@ TEST(DeviceReplays, OfAGraphWithTwoBranchesKeepTheOrderOfItsCalls) {
   });
 }
 
+TEST_F(DeviceReplaysOfTheFake, OfAGraphKeepTheOrderOfItsCallsBesideAnotherCapture) {
+  expect_success_alone([] {
+    run_processes(3, [](Communicator& comm) {
+      DeviceUser user;
+      SecondStream other, third;
+      Chain one(comm, user), two(comm, user);
+      CUevent forked = nullptr, joined = nullptr;
+      driver()->EventCreate(&forked, CU_EVENT_DISABLE_TIMING);
+      driver()->EventCreate(&joined, CU_EVENT_DISABLE_TIMING);
+      const DeviceGraph graph(user.stream(), [&] {
+        driver()->EventRecord(forked, user.stream());
+        driver()->StreamWaitEvent(other.get(), forked, 0);
+        one.enqueue(user.stream());
+        const DeviceGraph inner(third.get(), [&] { one.enqueue(third.get()); });
+        two.enqueue(other.get());
+        driver()->EventRecord(joined, other.get());
+        driver()->StreamWaitEvent(user.stream(), joined, 0);
+      });
+      for (int i = 0; i < 50; ++i) graph.launch(user.stream());
+      user.finish();
+      one.expect_links(50);
+      two.expect_links(50);
+      driver()->EventDestroy(forked);
+      driver()->EventDestroy(joined);
+    });
+  });
+}
+
 TEST(DeviceReplays, OfGroupsAndCallsWithoutWaitingAreRight) {
   run_processes(3, [](Communicator& comm) {
     DeviceUser user;

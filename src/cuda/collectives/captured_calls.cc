@@ -2,6 +2,10 @@
 
 namespace unisono {
 
+CapturedCalls::~CapturedCalls() {
+  for (const auto& [capture, event] : last_) device_.give_back(event);
+}
+
 Status CapturedCalls::keep(const cuda::BufferTicket& ticket) {
   if (!known_.insert({ticket.process_key, ticket.allocation_id, ticket.base}).second) {
     return Status();
@@ -12,19 +16,20 @@ Status CapturedCalls::keep(const cuda::BufferTicket& ticket) {
 }
 
 Status CapturedCalls::begin(CUstream stream, std::uint64_t capture) {
-  if (capture_ != capture) return Status();
+  const auto last = last_.find(capture);
+  if (last == last_.end()) return Status();
   const cuda::CudaApi& api = device_.api();
-  return api.check(api.StreamWaitEvent(stream, last_, 0),
+  return api.check(api.StreamWaitEvent(stream, last->second, 0),
                    "capturing behind the call before on " + device_.name());
 }
 
 Status CapturedCalls::end(CUstream stream, std::uint64_t capture) {
-  if (last_ == nullptr) {
-    UNISONO_ASSIGN(last_, device_.take_event());
+  CUevent& last = last_[capture];
+  if (last == nullptr) {
+    UNISONO_ASSIGN(last, device_.take_event());
   }
-  capture_ = capture;
   const cuda::CudaApi& api = device_.api();
-  return api.check(api.EventRecord(last_, stream), "capturing an event on " + device_.name());
+  return api.check(api.EventRecord(last, stream), "capturing an event on " + device_.name());
 }
 
 }  // namespace unisono

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <tuple>
@@ -20,7 +21,7 @@ class CapturedCalls {
  public:
   CapturedCalls(device::Device& device, int ranks, Rank rank)
       : device_(device), flags_(device, ranks, rank) {}
-  ~CapturedCalls() { device_.give_back(last_); }
+  ~CapturedCalls();
   CapturedCalls(const CapturedCalls&) = delete;
 
   device::GraphFlags& flags() { return flags_; }
@@ -41,8 +42,7 @@ class CapturedCalls {
   device::GraphFlags flags_;
   std::set<Allocation> known_;
   std::vector<std::shared_ptr<void>> kept_;
-  CUevent last_ = nullptr;  // behind the latest call of `capture_`
-  std::uint64_t capture_ = 0;
+  std::map<std::uint64_t, CUevent> last_;  // by capture, behind its latest call
 };
 
 }  // namespace unisono
