@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/suspended.h"
+#include "rendezvous/run_or_end.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -59,9 +60,11 @@ void ControlConnection::catch_up() {
   {
     const std::lock_guard lock(mutex_);
     const TimePoint now = Clock::now();
-    session_.on_wake(now, time_suspended());
-    if (session_.is_open()) read(now);
-    publish();
+    run_or_end("control connection", [&] {  // as the control thread, which would read it
+      session_.on_wake(now, time_suspended());
+      if (session_.is_open()) read(now);
+      publish();
+    });
   }
   wake_control_thread();  // for what follows from that
 }

@@ -1,7 +1,8 @@
-// The threads that speak for a rank while its program computes. One that lacks memory in the midst
-// of a word ends its process: a dead rank is named within milliseconds, one that is deaf never.
+// What speaks with the job for a rank. Where it lacks memory in the midst of a word it ends its
+// process: a dead rank is named within milliseconds, one that is deaf never.
 #pragma once
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -21,6 +22,8 @@ void run_or_end(const char* thread, const Work& work) {
             "unisono: there is no memory left for the %s, so this process ends and the other ranks "
             "hear of it; give it more, or less to do\n",
             thread);
+    // Connections stay open until a core of all that memory is written.
+    static_cast<void>(prctl(PR_SET_DUMPABLE, 0));
     std::abort();
   }
 }
