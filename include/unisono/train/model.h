@@ -43,6 +43,7 @@
 #include <string_view>
 #include <vector>
 
+#include "unisono/error.h"
 #include "unisono/train/tensor.h"
 #include "unisono/types.h"
 
@@ -92,8 +93,10 @@ class StatisticsExchange {
   /// `all` holds ranks() * mine.size() values, by rank.
   virtual void all_gather(std::span<const float> mine, std::span<float> all) = 0;
   virtual void all_reduce_sum(std::span<float> values) = 0;
-  /// This rank cannot go on, because of itself or of `failed_rank` of ranks(), -1 where that is not
-  /// known: ends the calls in which the other ranks wait for it.
+  /// Ok until its calls have failed; the rank is one of ranks(), -1 where that is not known.
+  virtual Status status() const = 0;
+  /// This rank cannot go on, because of itself or of `failed_rank`, as status() numbers it: ends
+  /// the calls in which the other ranks wait for it.
   virtual void abort(const std::string& reason, Rank failed_rank) = 0;
 };
 

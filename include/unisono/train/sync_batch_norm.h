@@ -21,6 +21,7 @@ class SyncBatchNormExchange : public StatisticsExchange {
   int ranks() const override { return communicator_.size(); }
   void all_gather(std::span<const float> mine, std::span<float> all) override;
   void all_reduce_sum(std::span<float> values) override;
+  Status status() const override { return communicator_.status(); }
   void abort(const std::string& reason, Rank failed_rank) override {
     communicator_.abort(reason, failed_rank);
   }

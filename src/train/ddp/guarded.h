@@ -13,7 +13,8 @@
 namespace unisono::train {
 
 /// Aborts the communicators, which number the same ranks alike, and the exchange where there is
-/// one, with the words of `failure`. Names the rank that one of them failed by, if any did.
+/// one, with the words of `failure`. Names the rank that one of them failed by, if any did, and
+/// nobody where another communicator has failed.
 void give_up(std::initializer_list<Communicator*> communicators, StatisticsExchange* statistics,
              const std::exception_ptr& failure);
 

@@ -1,10 +1,12 @@
 // Ranks that disagree, give up or throw: everyone learns who and why, and nobody hangs.
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <functional>
 #include <stdexcept>
 #include <vector>
 
+#include "tests/support/eventually.h"
 #include "tests/train/ddp/ddp_world.h"
 #include "unisono/train/micro_batches.h"
 #include "unisono/train/models.h"
@@ -132,6 +134,35 @@ TEST_P(Failure, WhoFailsByAnotherRankNamesThatOne) {
     expect_blamed(comm, 1, parts[static_cast<std::size_t>(comm.rank())]);
     comm.barrier();
   });
+}
+
+// Ranks 0 and 1 have waited for rank 2 on the communicator of the exchange alone, or on one that
+// nobody else knows.
+TEST_P(Failure, WhoFailsByItsStatisticsNamesTheRankThatTheseWaitedFor) {
+  for (const bool is_known : {true, false}) {
+    run_ranks(3, GetParam(), [&](Communicator& comm) {
+      Communicator own = comm.duplicate();
+      ToyModel model;
+      train::SyncBatchNormExchange exchange(own, {.timeout = std::chrono::milliseconds(200)});
+      train::ZeroOptimizer zero(model, own, [](std::size_t n) { return train::make_sgd(n); },
+                                {.broadcast_buffers = false});
+      const train::Pass pass{.statistics = is_known ? &exchange : nullptr};
+      const train::LossFunction waits = [&](const auto&...) {
+        float value = 1;
+        exchange.all_reduce_sum({&value, 1});
+        return 0.0;
+      };
+      comm.barrier();
+      if (comm.rank() != 2) {
+        EXPECT_THROW(zero.step(toy_batch(0, 0, 1), waits, 0.1F, pass), Error);
+      }
+      EXPECT_TRUE(eventually([&] { return !own.status().ok(); }));
+      EXPECT_TRUE(eventually([&] { return !zero.control().status().ok(); }));
+      EXPECT_EQ(own.status().rank(), is_known ? 2 : -1);
+      EXPECT_EQ(zero.control().status().rank(), is_known ? 2 : -1);
+      comm.barrier();
+    });
+  }
 }
 
 // The others are waiting for its statistics, on a communicator of the exchange's own.

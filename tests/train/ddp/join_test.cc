@@ -163,6 +163,7 @@ TEST(Join, ExcludesSynchronisedBatchNorms) {
     int ranks() const override { return 1; }
     void all_gather(std::span<const float>, std::span<float>) override {}
     void all_reduce_sum(std::span<float>) override {}
+    Status status() const override { return {}; }
     void abort(const std::string&, Rank) override {}
   };
   run_ranks(1, "shm", [](Communicator& comm) {
