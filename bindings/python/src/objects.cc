@@ -76,6 +76,15 @@ class Lent {
   std::string failure_;
 };
 
+/// The other ranks wait for the root: they are told what it lacks, memory for example.
+detail::Encoded encoded_or_failure(nb::handle parts) {
+  try {
+    return Lent(parts).encoded();
+  } catch (...) {
+    return {.bytes = {}, .failure = std::current_exception()};
+  }
+}
+
 nb::list as_list(std::vector<ReceivedSection> sections) {
   nb::list list;
   for (ReceivedSection& section : sections) {
@@ -160,7 +169,7 @@ nb::object broadcast(Member& member, nb::handle parts, Rank root, std::size_t st
 nb::list scatter(Member& member, const nb::list& objects, Rank root, std::size_t staging_bytes,
                  std::uint64_t size_limit, nb::handle timeout) {
   std::vector<detail::Encoded> encoded;
-  for (const nb::handle parts : objects) encoded.push_back(Lent(parts).encoded());
+  for (const nb::handle parts : objects) encoded.push_back(encoded_or_failure(parts));
   const ObjectOptions options = object_options(staging_bytes, size_limit, timeout);
   ObjectBytes bytes;
   {

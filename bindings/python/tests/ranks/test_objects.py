@@ -1,5 +1,7 @@
 """Objects of any kind and size."""
 
+import resource
+
 import numpy as np
 import pytest
 
@@ -147,6 +149,22 @@ def test_objects_that_are_cut_short(comm):
         with pytest.raises(unisono.ProtocolViolated) as caught:
             comm.all_gather_objects(1)
     assert caught.value.rank == 1
+
+
+def test_scattered_objects_that_the_root_has_no_memory_to_copy(comm):
+    big = np.ones(150 << 20, np.uint8)
+    with open("/proc/self/statm") as pages:
+        used = int(pages.read().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    if comm.rank == 0:
+        resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20), before[1]))
+    try:
+        with pytest.raises(MemoryError if comm.rank == 0 else unisono.InvalidArgument) as caught:
+            comm.scatter_objects([big] * comm.size)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert comm.rank == 0 or caught.value.rank == 0
+    assert comm.all_gather_objects(comm.rank) == list(range(comm.size))
 
 
 def test_scattered_arrays(comm):
