@@ -1,5 +1,6 @@
 // The collectives and messages of the C API.
 #include <cstddef>
+#include <exception>
 
 #include "bindings/c/call_conversion.h"
 #include "bindings/c/handles.h"
@@ -53,6 +54,17 @@ void give_received(const Received& got, unisono_received* taker) {
   received.source = got.source;
   received.tag = got.tag;
   give(received, taker);
+}
+
+/// Makes the call without addends, so that the other ranks hear that this one cannot give its own.
+void refuse_addends(Communicator& communicator) {
+  const void* const addend = nullptr;
+  const std::size_t length = detail::kOtherType;
+  try {
+    detail::all_reduce_addends(communicator, {&addend, 1}, {&length, 1}, nullptr, 0,
+                               DataType::kUint8, ops::sum, {});
+  } catch (const std::exception&) {  // the caller says why
+  }
 }
 
 CallOptions options_of(const unisono_call_options* options, Collective collective) {
@@ -134,7 +146,13 @@ unisono_code unisono_all_reduce_addends(unisono_comm* comm, const void* const* a
     const bool is_null = addends == nullptr && addend_count > 0;
     const std::span<const void* const> given =
         is_null ? std::span(none) : std::span(addends, addend_count);
-    const Call call = make_call({Collective::kAllReduce, type, op}, nullptr, out, count, options);
+    Call call;
+    try {
+      call = make_call({Collective::kAllReduce, type, op}, nullptr, out, count, options);
+    } catch (const std::exception&) {
+      refuse_addends(value);
+      throw;
+    }
     all_reduce_addends(value, given, call.out, call.count, call.type, call.op, call.options);
   });
 }

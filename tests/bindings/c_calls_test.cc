@@ -229,6 +229,35 @@ TEST(CCalls, AddendsOfAllRanksAreReduced) {
   });
 }
 
+TEST(CCalls, AddendsThatOneRankCannotGiveAreToldToTheOthers) {
+  run_ranks(2, [](unisono_comm* comm, int rank) {
+    const double one = 1;
+    const void* const addends[] = {&one};
+    double sum = 0;
+    unisono_call_options late = UNISONO_CALL_OPTIONS_INIT;
+    late.timeout_ms = -1;
+    const struct {
+      unisono_type type;
+      unisono_op op;
+      const unisono_call_options* options;
+    } wrongs[] = {{UNISONO_FLOAT64, UNISONO_OP_USER, nullptr},
+                  {static_cast<unisono_type>(-1), UNISONO_OP_SUM, nullptr},
+                  {UNISONO_FLOAT64, UNISONO_OP_SUM, &late}};
+    for (const auto& wrong : wrongs) {
+      const bool is_wrong = rank == 1;
+      EXPECT_TRUE(is_code(unisono_all_reduce_addends(comm, addends, 1, &sum, 1,
+                                                     is_wrong ? wrong.type : UNISONO_FLOAT64,
+                                                     is_wrong ? wrong.op : UNISONO_OP_SUM,
+                                                     is_wrong ? wrong.options : nullptr),
+                          UNISONO_INVALID_ARGUMENT));
+      EXPECT_EQ(unisono_last_error_rank(), is_wrong ? -1 : 1);
+    }
+    EXPECT_TRUE(is_ok(unisono_all_reduce_addends(comm, addends, 1, &sum, 1, UNISONO_FLOAT64,
+                                                 UNISONO_OP_SUM, nullptr)));
+    EXPECT_EQ(sum, 2);
+  });
+}
+
 TEST(CCalls, OptionsReachTheCall) {
   run_ranks(2, [](unisono_comm* comm, int) {
     unisono_call_options options = UNISONO_CALL_OPTIONS_INIT;
