@@ -333,6 +333,24 @@ class Failures(unittest.TestCase):
             """,
         )
 
+    def test_an_object_that_cannot_be_pickled_is_told_and_leaves_the_group_usable(self):
+        self.assertAllEnd(
+            3,
+            """
+            from unisono_torch import objects
+            start()
+            every = [None] * size
+            try:
+                objects.all_gather_object(every, (lambda: 0) if rank == 1 else 1)
+                sys.exit("no exception")
+            except Exception as error:
+                told = isinstance(error, RuntimeError) and "rank 1 of the group" in str(error)
+                assert told == (rank != 1), error
+            objects.all_gather_object(every, rank)
+            assert every == [0, 1, 2], every
+            """,
+        )
+
     def test_abort_ends_what_others_wait_for(self):
         self.assertAllEnd(
             2,

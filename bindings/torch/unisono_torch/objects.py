@@ -105,14 +105,26 @@ def _skip_or_abort(arriving, group):
 
 
 def all_gather_object(object_list, obj, group=None):
-    """As torch.distributed.all_gather_object, for groups that move CPU tensors."""
+    """As torch.distributed.all_gather_object, for groups that move CPU tensors. Where a rank cannot
+    pickle its object all raise, and the group stays of use."""
     group = group or dist.group.WORLD
     if dist.get_rank(group) < 0:
         return
-    parts = _pickled(obj)
-    counts = _gathered([len(parts)], 1, group)
+    parts, failure = [], None
+    try:
+        parts = _pickled(obj)
+    except Exception as error:  # the others wait for this rank: they are told
+        failure = error
+    counts = _gathered([len(parts) if failure is None else -1], 1, group)
+    if failure is not None:
+        raise failure
+    for source, (count,) in enumerate(counts):
+        if count < 0:
+            raise RuntimeError(
+                f"unisono: all_gather_object: rank {source} of the group cannot pickle its object; "
+                "what it raises says why"
+            )
     sizes = _gathered([len(part) for part in parts], max(count for (count,) in counts), group)
-    failure = None
     for source, (count,) in enumerate(counts):
         own = parts if source == dist.get_rank(group) else ()
         arriving = _Arriving(sizes[source][:count], source, group, own)
