@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import operator
 from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 from . import _core
@@ -135,7 +136,20 @@ def _source(data: Any) -> Tuple[Any, int, Optional[Callable[[int, _core.Block], 
             if is_count and filled != len(room):
                 raise ValueError(f"{filled} bytes were filled in; there is room for {len(room)}")
 
-    return b"", data.size, fill
+    try:
+        size = operator.index(data.size)
+        if not 0 <= size < 1 << 64:
+            raise ValueError(f"ObjectProducer.size is {size}: give a number of bytes below 2**64")
+    except Exception as failure:
+        return b"", 1, _raiser(failure)  # the other ranks wait for this one: they are told
+    return b"", size, fill
+
+
+def _raiser(failure: Exception) -> Callable[[int, _core.Block], None]:
+    def fill(_offset: int, _block: _core.Block) -> None:
+        raise failure
+
+    return fill
 
 
 def _sink(sink: Optional[ObjectSink]) -> Optional[Callable[[int, int, int, _core.Block], None]]:

@@ -227,6 +227,17 @@ def test_data_that_is_none_is_told_to_all_ranks(comm):
     assert usable(comm)
 
 
+@pytest.mark.parametrize("size", [-1, 1 << 64, 2.5, None])
+def test_a_producer_without_a_size_is_told_to_all_ranks(comm, size):
+    filled = []
+    data = ObjectProducer(size, lambda offset, room: filled.append(offset))
+    wrong = TypeError if size in (2.5, None) else ValueError
+    with pytest.raises(wrong if comm.rank == 1 else unisono.InvalidArgument) as caught:
+        comm.stream_all_gather_objects(data if comm.rank == 1 else b"abc", lambda piece: None)
+    assert comm.rank == 1 or caught.value.rank == 1
+    assert not filled and usable(comm)
+
+
 def test_nothing_is_kept(comm):
     class Watched(np.ndarray):
         pass
