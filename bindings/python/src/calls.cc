@@ -70,6 +70,16 @@ BorrowedCall::~BorrowedCall() {
   if (user_ && user_->failure()) abort_communicator();
 }
 
+Status BorrowedCall::check_is_whole(const Received& got) const {
+  if (got.count % item_bytes_ == 0) return Status();
+  return Status(ErrorCode::kInvalidArgument,
+                "the message of rank " + std::to_string(got.source) + " with tag " +
+                    std::to_string(got.tag) + " has " + std::to_string(got.count) +
+                    " bytes and that is no whole number of elements of " +
+                    std::to_string(item_bytes_) + " bytes; receive it as what it was sent as",
+                got.source);
+}
+
 // Nobody may care any more: the communicator may be gone, or the library refuse.
 void BorrowedCall::abort_communicator() const noexcept {
   const nb::error_scope kept;  // this may run while an exception is on its way

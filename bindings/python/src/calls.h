@@ -41,6 +41,9 @@ class BorrowedCall : public Mortal {
   const Call& call() const { return call_; }
   /// Bytes of one element of the user's arrays.
   std::size_t item_bytes() const { return item_bytes_; }
+  /// Of a message of `got.count` bytes: that it does not end inside an element. The library sees to
+  /// that where it knows the type of the elements.
+  Status check_is_whole(const Received& got) const;
   /// What a user operator has raised, or nothing.
   nb::object failure() const { return user_ ? user_->failure() : nb::object(); }
 

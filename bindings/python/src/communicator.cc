@@ -86,6 +86,9 @@ nb::tuple send_receive(Member& member, const GroupedCall& sent, const GroupedCal
                                       in.count * size_of(in.type), in.peer, DataType::kUint8,
                                       in.tag, in.options);
   }
+  if (const Status whole = received.call->check_is_whole(got); !whole) {
+    throw Error(whole, {.operation = "send_receive"});
+  }
   got.count /= received.call->item_bytes();
   return as_tuple(got);
 }

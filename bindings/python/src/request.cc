@@ -100,12 +100,15 @@ PendingCall::~PendingCall() {
 
 void PendingCall::settle() {
   const std::unique_ptr<BorrowedCall> call = std::move(call_);
-  if (call) failure_ = call->failure();
+  if (!call) return;
+  failure_ = call->failure();
+  if (request_.status()) whole_ = call->check_is_whole({source(), tag(), request_.bytes()});
 }
 
 void PendingCall::raise_failure() const {
   raise_if(failure_);
   if (error_) std::rethrow_exception(error_);
+  if (!whole_) throw Error(whole_, {.operation = "receive"});
 }
 
 bool PendingCall::test() {

@@ -33,7 +33,8 @@ class PointToPoint(Calls):
         self, out: Array, source: int = ANY_RANK, tag: int = 0, **options: Unpack[Options]
     ) -> Received:
         """The next message of source (ANY_RANK: of any) with this tag. It may be shorter than out;
-        a longer one is dropped, and InvalidArgument is raised. In a group it returns None."""
+        a longer one is dropped, and InvalidArgument is raised, as for one that ends inside an
+        element. In a group it returns None, and of dates and records it does not see such an end."""
         if self._is_grouped:
             return self._run(  # type: ignore[no-any-return]
                 _RECEIVE_CALL, None, out, peer=source, tag=tag, **options

@@ -59,6 +59,31 @@ def test_a_message_that_is_too_long(comm):
         comm.receive(np.ones(2), comm.rank)
 
 
+def test_a_message_that_ends_inside_an_element(comm):
+    """12 bytes for elements of 8. Dates are moved as bytes: the library does not see theirs."""
+    after, before = neighbours(comm)
+    sent, dates = np.ones(3, np.float32), np.zeros(4, "M8[s]")
+    told = f"rank {before} with tag 7 has 12 bytes and that is no whole number of elements of 8"
+
+    def check(call):
+        with pytest.raises(unisono.InvalidArgument, match=told) as caught:
+            call()
+        assert caught.value.rank == before
+
+    check(lambda: comm.send_receive(sent, after, np.zeros(4), before, tag=7))
+    comm.send(sent, after, tag=7)
+    check(lambda: comm.receive(dates, before, tag=7))
+    requests = [comm.receive_async(dates, before, tag=7) for _ in range(2)]
+    for _ in requests:
+        comm.send(sent, after, tag=7)
+    check(lambda: unisono.wait_all(requests))
+    for request in requests:
+        assert request.test() and isinstance(request.status, unisono.InvalidArgument)
+        check(request.wait)
+    got = comm.send_receive(np.zeros(2, "M8[s]"), after, dates, before, tag=7)
+    assert got == unisono.Received(before, 7, 2)
+
+
 def test_wait_any(comm):
     first = comm.receive_async(np.empty(1), comm.rank, tag=1)
     second = comm.receive_async(np.empty(1), comm.rank, tag=2)
