@@ -152,6 +152,16 @@ class Ops(unittest.TestCase):
         for text in said:
             self.assertRegex(text, "closed|left")
 
+    def test_the_first_group_that_is_left_becomes_the_default(self):
+        self.addCleanup(ops.set_default_group, GROUP)
+        second, third = ops.group(), ops.group()
+        third.close()  # which was not the default
+        self.assertIs(ops.default_group(), GROUP)
+        ops.set_default_group(second)
+        second.close()
+        self.assertIs(ops.default_group(), GROUP)
+        ops.barrier()
+
     def test_what_is_wrong_with_a_tensor_is_said_at_once(self):
         matrix = torch.ones(4, 4)
         with self.assertRaisesRegex(ValueError, "not contiguous"):

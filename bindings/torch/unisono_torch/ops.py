@@ -47,6 +47,7 @@ _send = _ops.send.default
 _receive_ = _ops.receive_.default
 _barrier = _ops.barrier.default
 
+_open = []  # groups, in the order in which they were made
 _default = None
 
 
@@ -59,6 +60,7 @@ class Group:
         self.size = _adapter.group_size(handle)
         # What the operators take. Compiled code has it as an input, never as a constant.
         self.handle = torch.tensor([handle], dtype=torch.int64, device="cpu")
+        _open.append(self)
         if _default is None:
             set_default_group(self)
 
@@ -67,8 +69,10 @@ class Group:
 
     def close(self):
         """Leaves the group. Not collective; calls of the others that need this rank fail."""
+        if self in _open:
+            _open.remove(self)
         if _default is self:
-            set_default_group(None)
+            set_default_group(_open[0] if _open else None)
         _adapter.group_close(self.handle.item())
 
 
