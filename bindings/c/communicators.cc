@@ -24,6 +24,10 @@ constexpr unisono_grow_options kGrowOptions = UNISONO_GROW_OPTIONS_INIT;
 
 std::string text_of(const char* text) { return text == nullptr ? "" : text; }
 
+std::string abort_reason(const char* given) {
+  return given == nullptr ? "abort() was called" : given;
+}
+
 InitOptions init_options(const unisono_init_options* given, const char* operation) {
   const unisono_init_options set = with_defaults(given, kInitOptions, operation);
   if (set.reserved != 0 || set.reserved_at_end != 0) {
@@ -265,7 +269,15 @@ std::size_t unisono_comm_explain(const unisono_comm* comm, unisono_collective co
 unisono_code unisono_comm_abort(unisono_comm* comm, const char* reason) {
   return guarded([&] {
     Communicator& value = required(comm, "abort", kNoCommunicator).value;
-    value.abort(reason == nullptr ? "abort() was called" : reason);
+    value.abort(abort_reason(reason));
+  });
+}
+
+unisono_code unisono_comm_abort_for(unisono_comm* comm, const char* reason,
+                                    std::int32_t failed_rank) {
+  return guarded([&] {
+    Communicator& value = required(comm, "abort", kNoCommunicator).value;
+    value.abort(abort_reason(reason), failed_rank);
   });
 }
 

@@ -175,6 +175,10 @@ UNISONO_C_API size_t unisono_comm_explain(const unisono_comm* comm, unisono_coll
 /* Ends every pending and later call on every rank with UNISONO_ABORTED. Any thread. `reason` may
  * be null. */
 UNISONO_C_API unisono_code unisono_comm_abort(unisono_comm* comm, const char* reason);
+/* The same where another rank is the cause: every rank hears `failed_rank`, numbered as in `comm`,
+ * or -1 for none. */
+UNISONO_C_API unisono_code unisono_comm_abort_for(unisono_comm* comm, const char* reason,
+                                                  int32_t failed_rank);
 /* close(): ends the use of the communicator and keeps the handle. */
 UNISONO_C_API void unisono_comm_close(unisono_comm* comm);
 /* Closes and frees. Its requests and memory stay valid and are freed by themselves. */

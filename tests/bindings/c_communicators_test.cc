@@ -293,6 +293,24 @@ TEST(CCommunicators, SurvivorsGoOn) {
   });
 }
 
+TEST(CCommunicators, AbortNamesTheRankAtFault) {
+  run_ranks(3, [](unisono_comm* comm, int rank) {
+    unisono_comm* copy = nullptr;
+    EXPECT_TRUE(is_ok(unisono_comm_duplicate(comm, &copy)));
+    if (rank == 0) {
+      EXPECT_TRUE(is_code(unisono_comm_abort_for(copy, "of no rank", 3), UNISONO_INVALID_ARGUMENT));
+      EXPECT_TRUE(is_code(unisono_comm_abort_for(nullptr, "", 2), UNISONO_INVALID_ARGUMENT));
+      EXPECT_TRUE(is_ok(unisono_comm_abort_for(copy, "rank 2 is lost", 2)));
+    } else {
+      EXPECT_TRUE(is_code(unisono_barrier(copy, nullptr), UNISONO_ABORTED));
+      EXPECT_EQ(unisono_last_error_rank(), 2);
+      EXPECT_THAT(unisono_last_error(), HasSubstr("rank 2 is lost"));
+    }
+    unisono_comm_destroy(copy);
+    expect_sum(comm);
+  });
+}
+
 TEST(CCommunicators, GrowByANewcomer) {
   Table table;
   const unisono_store store = store_of(&table);
