@@ -157,6 +157,26 @@ TEST(Failover, BrokenDeviceIsLeftForTheOther) {
   world.close_all();
 }
 
+// Work that is only staged over a port is no proof that it works.
+TEST(Failover, LinkEndsWhenNothingGetsThroughOverAnyPort) {
+  LogGuard log;
+  log.expect("RETRY_EXC_ERR");
+  World world({.ranks = 2, .ports = 2});
+  ASSERT_TRUE(world.greet());
+  world.stranger = [&] {
+    for (const int device : {0, 1}) {
+      world.network().fail_next_request(0, device, IBV_WC_RETRY_EXC_ERR);
+    }
+  };
+  ASSERT_TRUE(world.send(1, 0, {.bytes = kLarge}));
+  const auto is_over = [&] {
+    return world.has_ended(0, 1) || world.verbs(0).work_counts().epochs > 5;
+  };
+  EXPECT_TRUE(world.pump_until(is_over, "the end of the link"));
+  EXPECT_TRUE(world.has_ended(0, 1)) << "every port is tried again and again";
+  world.close_all();
+}
+
 TEST(Failover, UnpluggedPeerIsNamedWithThePortAndTheProvidersWord) {
   LogGuard log;
   log.expect("fake");

@@ -54,6 +54,8 @@ class Incoming {
 
   std::uint64_t consumed() const { return ring_.consumed(); }
   std::uint64_t read_count() const { return read_; }
+  /// Grows with everything that has come.
+  std::uint64_t had_count() const { return consumed() + read_; }
   const RailMemory& memory() const { return *memory_; }
 
  private:

@@ -303,12 +303,12 @@ bool Link::progress(FrameSink& sink) {
   if (state_ == LinkState::kIdle || outgoing_ == nullptr) return end_if_due(sink);
   if (met_ && !queue_pairs_.is_connected() && queue_pairs_.is_open()) connect();
   bool moved = outgoing_->return_tokens(peer_, sink);
-  Result<bool> received = incoming_->progress(queue_pairs_, sink);
+  const std::uint64_t had = incoming_->had_count();
+  const Result<bool> received = incoming_->progress(queue_pairs_, sink);
   if (!received) give_up(received.error());
-  if (received && *received) {
-    moved = true;
-    lift_bans();
-  }
+  // A read that is only staged has not come.
+  if (incoming_->had_count() != had) lift_bans();
+  moved |= received && *received;
   send_now();
   return end_if_due(sink) || moved;
 }
