@@ -37,6 +37,7 @@ struct FakeDeviceOptions {
   int rd_atomic_max = 16;
   int sges_max = 4;
   std::uint32_t inline_bytes_max = 512;
+  bool refuses_sizes_silently = false;  ///< create_qp beyond a limit leaves errno alone
   std::vector<std::uint16_t> pkeys = {0xffff};
   /// Empty: link-local and IPv4 (10.<device>.<host>), each as RoCE v1 and then v2; of InfiniBand
   /// the port's own.

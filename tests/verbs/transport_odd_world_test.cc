@@ -2,6 +2,7 @@
 // device that is lost for good, queue pairs remade at the wrong moment.
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -79,6 +80,20 @@ TEST(Credit, IsGivenByThePoorestPortAndReturnedInTime) {
   for (auto& host : shape.network.hosts) host[1].srq_entries_max = 64;
   World world(std::move(shape));
   expect_stream_in_one_direction(world);
+}
+
+// As bnxt_re does it: the errno that is there is of some earlier call.
+TEST(InlineData, IsAskedForInSmallerSizesWhereTheProviderDoesNotSayWhyItRefuses) {
+  const LogGuard log;
+  FakeDeviceOptions device;
+  device.inline_bytes_max = 200;
+  device.refuses_sizes_silently = true;
+  WorldShape shape{.ranks = 2};
+  shape.network.hosts = fake_world(2, 1, device).hosts;
+  World world(std::move(shape));
+  errno = EAGAIN;
+  ASSERT_TRUE(world.greet());
+  EXPECT_GT(world.network().counters(0).inlined, 0u);
 }
 
 TEST(LostDevice, DoesNotSpoilNewLinksAndRegistrations) {

@@ -66,10 +66,15 @@ Status QueuePair::create(std::size_t index, int ordinal) {
     if (bytes < kLine) bytes = 0;
     ibv_qp_init_attr attributes = wanted;
     attributes.cap.max_inline_data = bytes;
+    errno = 0;
     qp_ = rail_.api().create_qp(rail_.pd(), &attributes);
     inline_bytes_ = bytes;
     if (qp_ != nullptr) break;
-    if (errno != EINVAL || bytes == 0) return call_failed("ibv_create_qp", rail_.name(), errno);
+    // Some do not say why (bnxt_re).
+    const bool may_be_too_much = errno == 0 || errno == EINVAL;
+    if (!may_be_too_much || bytes == 0) {
+      return call_failed("ibv_create_qp", rail_.name(), error_of(-1));
+    }
   }
   const PortSurvey& port = rail_.port();
   end_.rail = static_cast<std::uint8_t>(index);
