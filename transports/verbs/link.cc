@@ -82,7 +82,7 @@ void Link::send_now() {
 void Link::post_staged() {
   QueuePair* failed = nullptr;
   const Status posted = queue_pairs_.post(&failed);
-  if (!posted) lose(*failed, rank_text(peer_) + " over " + posted.message());
+  if (!posted) lose(*failed, posted.code(), rank_text(peer_) + " over " + posted.message());
 }
 
 void Link::close_queue_pairs() {
@@ -194,7 +194,8 @@ void Link::connect() {
   QueuePair* unreached = nullptr;
   const Result<bool> connected = queue_pairs_.connect(&unreached);
   if (!connected && unreached != nullptr) {
-    return lose(*unreached, rank_text(peer_) + " over " + connected.error().message());
+    const Status& error = connected.error();
+    return lose(*unreached, error.code(), rank_text(peer_) + " over " + error.message());
   }
   if (!connected) return give_up(connected.error());
   if (!*connected) return;
@@ -229,12 +230,14 @@ void Link::side_closed(const Status& cause) {
 // Tells the peer, too, so that both name the same reason. The link ends with the next poll.
 void Link::give_up(Status cause) {
   if (state_ == LinkState::kEnded || has_failed()) return;
+  const bool is_own = cause.code() == ErrorCode::kOutOfResources;
   const bool says_more =
-      cause.code() == ErrorCode::kProtocol || cause.code() == ErrorCode::kCorrupted ||
+      is_own || cause.code() == ErrorCode::kProtocol || cause.code() == ErrorCode::kCorrupted ||
       cause.code() == ErrorCode::kMismatch || cause.code() == ErrorCode::kUnsupported;
   const ErrorCode code = says_more ? cause.code() : ErrorCode::kRankFailed;
   closing_ = true;
-  cause_ = Status(code, "the verbs link to " + rank_text(peer_) + ": " + cause.message(), peer_);
+  cause_ = Status(code, "the verbs link to " + rank_text(peer_) + ": " + cause.message(),
+                  is_own ? self_ : peer_);
   close_queue_pairs();
   side_.send(peer_, encode_failed(rank_text(self_) + " gave it up: " + cause.message()));
 }
@@ -271,11 +274,11 @@ void Link::broken(QueuePair& queue_pair, ibv_wc_status status) {
   const bool refused = status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR ||
                        status == IBV_WC_REM_OP_ERR;
   if (refused) return give_up(Status(ErrorCode::kProtocol, what));
-  lose(queue_pair, what);
+  lose(queue_pair, ErrorCode::kRankFailed, what);
 }
 
 // What was under way goes on over the rails that are left.
-void Link::lose(const QueuePair& queue_pair, const std::string& what) {
+void Link::lose(const QueuePair& queue_pair, ErrorCode code, const std::string& what) {
   if (closing_ || peer_left_) return;
   banned_[queue_pair.rail_index()] = has_bans_ = true;
   for (std::size_t other = 0; other < banned_.size(); ++other) {
@@ -283,7 +286,7 @@ void Link::lose(const QueuePair& queue_pair, const std::string& what) {
     log::warning(what + "; going on over " + shared_.rails[other]->name());
     return begin_epoch(epoch_ + 1);
   }
-  give_up(Status(ErrorCode::kRankFailed, what));
+  give_up(Status(code, what));
 }
 
 // The link works again; what had failed may be tried with the next epoch.

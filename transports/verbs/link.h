@@ -82,7 +82,8 @@ class Link final : public Endpoint {
   void lift_bans();
   bool end_if_due(FrameSink& sink);
   void post_staged();
-  void lose(const QueuePair& queue_pair, const std::string& what);
+  /// `code`: of the end where no other port is left.
+  void lose(const QueuePair& queue_pair, ErrorCode code, const std::string& what);
   void send_now();
   std::string where(const QueuePair& queue_pair) const;
 
