@@ -115,6 +115,22 @@ TEST(Shortage, OnePortThatRefusesIsLeftOutForTheOther) {
   }
 }
 
+// On RoCE the kernel looks for the peer when a queue pair is told of it.
+TEST(Shortage, OnePortThatDoesNotReachThePeerIsLeftOutForTheOther) {
+  // Two queue pairs are initialised, then each is made ready to receive and to send.
+  for (int nth = 3; nth <= 6; ++nth) {
+    LogGuard log;
+    log.expect("going on over");
+    World world({.ranks = 2, .ports = 2});
+    world.network().fail_call(0, FakeCall::kModifyQp, nth, ETIMEDOUT);
+    ASSERT_TRUE(world.greet()) << nth;
+    const char* const left =
+        nth <= 4 ? "fake0 port 1: ibv_modify_qp" : "fake1 port 1: ibv_modify_qp";
+    EXPECT_TRUE(has_line(log, {"rank 1 over ", left, "going on over"})) << nth;
+    world.close_all();
+  }
+}
+
 enum class Short { kSender, kReceiver, kBoth };
 class WithoutLockableMemory : public testing::TestWithParam<Short> {
  protected:

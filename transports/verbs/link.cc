@@ -193,11 +193,10 @@ void Link::on_hello(const Hello& hello) {
 void Link::connect() {
   QueuePair* unreached = nullptr;
   const Result<bool> connected = queue_pairs_.connect(&unreached);
-  if (!connected && unreached != nullptr) {
+  if (!connected) {
     const Status& error = connected.error();
     return lose(*unreached, error.code(), rank_text(peer_) + " over " + error.message());
   }
-  if (!connected) return give_up(connected.error());
   if (!*connected) return;
   side_.send(peer_, encode_ready(epoch_));
   if (peer_ready_) state_ = LinkState::kStanding;

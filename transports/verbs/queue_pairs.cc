@@ -90,8 +90,12 @@ Result<bool> QueuePairs::connect(QueuePair** unreached) {
   for (std::size_t i = 0; i < partners_.size(); ++i) {
     const auto& [end, path] = partners_[i];
     QueuePair& mine = *queue_pairs_[i];
-    UNISONO_TRY(mine.connect(end, path != nullptr ? path->answer().value()
-                                                  : told_path(mine.rail().port(), end, options_)));
+    const Status connected =
+        mine.connect(end, path != nullptr ? path->answer().value()
+                                          : told_path(mine.rail().port(), end, options_));
+    if (connected) continue;
+    *unreached = &mine;
+    return connected;
   }
   partners_.clear();
   connected_ = true;

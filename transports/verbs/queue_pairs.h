@@ -59,7 +59,7 @@ class QueuePairs {
   /// Keeps those that have a partner, and asks for the paths to them. kUnsupported when none has.
   Status pair(bool lower, const std::vector<QueuePairEnd>& peer);
   /// Connects them all with their partners. False: a path is still being asked for. An error is
-  /// about `*unreached` where it has no path, else about all.
+  /// about `*unreached`, which has no path or cannot take it: RoCE looks for the peer only then.
   Result<bool> connect(QueuePair** unreached);
   /// A fence: no device touches memory because of this link afterwards.
   void close();
