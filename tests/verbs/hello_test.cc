@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <random>
 #include <set>
@@ -22,6 +23,8 @@ QueuePairEnd end_on(std::uint8_t rail, std::uint8_t ordinal = 0) {
   end.rail = rail;
   end.ordinal = ordinal;
   end.infiniband = rail % 2 == 1;
+  end.needs_grh = rail == 3;
+  end.roce_v1 = rail == 2;
   end.mtu = 3;
   end.lid = 0x1234;
   end.pkey = 0xffff;
@@ -48,7 +51,7 @@ Hello a_hello() {
   for (std::uint64_t i = 0; i < 3; ++i) {
     hello.sources.push_back({0x1000 * i, {1, 2, 3, static_cast<std::uint32_t>(i)}});
   }
-  hello.queue_pairs = {end_on(0), end_on(1, 5), end_on(3, 15)};
+  hello.queue_pairs = {end_on(0), end_on(1, 5), end_on(2), end_on(3, 15)};
   return hello;
 }
 
@@ -63,6 +66,8 @@ void expect_equal(const QueuePairEnd& a, const QueuePairEnd& b) {
   EXPECT_EQ(a.rail, b.rail);
   EXPECT_EQ(a.ordinal, b.ordinal);
   EXPECT_EQ(a.infiniband, b.infiniband);
+  EXPECT_EQ(a.needs_grh, b.needs_grh);
+  EXPECT_EQ(a.roce_v1, b.roce_v1);
   EXPECT_EQ(a.mtu, b.mtu);
   EXPECT_EQ(a.lid, b.lid);
   EXPECT_EQ(a.pkey, b.pkey);
@@ -151,7 +156,7 @@ TEST(LinkMessage, FailedRoundTripsAndIsCutToItsBound) {
 }
 
 TEST(LinkMessage, BytesAreLittleEndianWhateverTheHost) {
-  EXPECT_EQ(encode_ready(0x04030201), std::string("uvbl\x02\x00\x02\x01\x02\x03\x04", 11));
+  EXPECT_EQ(encode_ready(0x04030201), std::string("uvbl\x03\x00\x02\x01\x02\x03\x04", 11));
 }
 
 struct Violation {
@@ -233,7 +238,7 @@ TEST(LinkMessage, CountsBeyondTheirBoundsAreRefused) {
 
   bytes = encode(a_hello());
   const std::size_t end_count_at = kSourceCountAt + 1 + 3 * (8 + 4 * kRailsMax);
-  ASSERT_EQ(bytes[end_count_at], 3);
+  ASSERT_EQ(bytes[end_count_at], 4);
   bytes[end_count_at] = kQueuePairsMax + 1;
   EXPECT_THAT(decode(bytes).status().message(), HasSubstr("count of queue pairs 17"));
 
@@ -242,6 +247,12 @@ TEST(LinkMessage, CountsBeyondTheirBoundsAreRefused) {
   ASSERT_EQ(bytes[link_layer_at], 0);
   bytes[link_layer_at] = 2;
   EXPECT_THAT(decode(bytes).status().message(), HasSubstr("link layer 2"));
+  bytes[link_layer_at] = 0;
+  bytes[link_layer_at + 1] = 2;
+  EXPECT_THAT(decode(bytes).status().message(), HasSubstr("mark of global headers 2"));
+  bytes[link_layer_at + 1] = 0;
+  bytes[link_layer_at + 2] = 2;
+  EXPECT_THAT(decode(bytes).status().message(), HasSubstr("mark of RoCE v1 2"));
 
   bytes = encode(a_hello());
   ASSERT_EQ(bytes[kSumsAt], 1);
@@ -256,14 +267,14 @@ TEST(LinkMessage, CountsBeyondTheirBoundsAreRefused) {
 
 TEST(LinkMessage, AnotherVersionIsRefusedByNumber) {
   for (std::string bytes : {encode(a_hello()), encode_ready(1), encode_failed("no")}) {
-    bytes[kVersionAt] = 3;
+    bytes[kVersionAt] = 4;
     const Result<LinkMessage> got = decode(bytes);
     ASSERT_FALSE(got.has_value());
     EXPECT_EQ(got.error().code(), ErrorCode::kProtocol);
-    EXPECT_THAT(got.error().message(), HasSubstr("version 3"));
-    bytes[kVersionAt] = 1;
-    EXPECT_FALSE(decode(bytes).has_value());
+    EXPECT_THAT(got.error().message(), HasSubstr("version 4"));
     bytes[kVersionAt] = 2;
+    EXPECT_FALSE(decode(bytes).has_value());
+    bytes[kVersionAt] = 3;
     bytes[kVersionAt + 1] = 1;
     EXPECT_FALSE(decode(bytes).has_value());
   }
@@ -326,6 +337,11 @@ TEST(LinkMessage, RandomAndMutatedBytesAreHarmless) {
   EXPECT_GT(accepted, 1000);
 }
 
+/// ::ffff:10.0.0.1
+std::array<std::uint8_t, 16> ipv4_gid() {
+  return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 1};
+}
+
 std::vector<QueuePairEnd> random_ends(std::mt19937& random) {
   std::set<std::pair<int, int>> places;
   for (std::size_t count = random() % 9; count > 0; --count) {
@@ -335,6 +351,8 @@ std::vector<QueuePairEnd> random_ends(std::mt19937& random) {
   for (const auto& [rail, ordinal] : places) {
     QueuePairEnd end = end_on(static_cast<std::uint8_t>(rail), static_cast<std::uint8_t>(ordinal));
     end.infiniband = random() % 4 == 0;
+    end.roce_v1 = !end.infiniband && random() % 4 == 0;
+    if (random() % 4 == 0) end.gid = ipv4_gid();
     const std::uint16_t keys[] = {0xffff, 0xffff, 0x7fff, 0x8001, 0x0001};
     end.pkey = keys[random() % std::size(keys)];
     ends.push_back(end);
@@ -345,7 +363,9 @@ std::vector<QueuePairEnd> random_ends(std::mt19937& random) {
 
 bool hear_each_other(const QueuePairEnd& a, const QueuePairEnd& b) {
   const bool one_is_full = a.pkey >= 0x8000 || b.pkey >= 0x8000;
-  return a.infiniband == b.infiniband && a.pkey % 0x8000 == b.pkey % 0x8000 && one_is_full;
+  const bool one_family = a.infiniband || (a.gid == ipv4_gid()) == (b.gid == ipv4_gid());
+  return a.infiniband == b.infiniband && a.roce_v1 == b.roce_v1 && one_family &&
+         a.pkey % 0x8000 == b.pkey % 0x8000 && one_is_full;
 }
 
 TEST(PairEnds, RandomListsKeepEveryRule) {
@@ -416,7 +436,8 @@ TEST(PairEnds, BothSidesFindTheSamePairs) {
 
 TEST(PairEnds, PrefersRailsOfTheSameNumber) {
   QueuePairEnd a = end_on(0);
-  QueuePairEnd b = end_on(2);
+  QueuePairEnd b = a;
+  b.rail = 2;
   const std::vector<EndPair> pairs = pair_ends({a, b}, {b, a});
   ASSERT_EQ(pairs.size(), 2u);
   EXPECT_EQ(pairs[0].lower, 0u);
@@ -428,13 +449,42 @@ TEST(PairEnds, PrefersRailsOfTheSameNumber) {
 }
 
 TEST(PairEnds, CrossesRailsOnlyWhereNoNumberIsShared) {
+  const auto on_rail_2 = [](std::uint8_t ordinal) {
+    QueuePairEnd end = end_on(0, ordinal);
+    end.rail = 2;
+    return end;
+  };
   const std::vector<EndPair> pairs =
-      pair_ends({end_on(0, 1), end_on(0)}, {end_on(2), end_on(2, 1)});
+      pair_ends({end_on(0, 1), end_on(0)}, {on_rail_2(0), on_rail_2(1)});
   ASSERT_EQ(pairs.size(), 2u);
   EXPECT_EQ(pairs[0].lower, 1u);
   EXPECT_EQ(pairs[0].higher, 0u);
   EXPECT_EQ(pairs[1].lower, 0u);
   EXPECT_EQ(pairs[1].higher, 1u);
+}
+
+TEST(PairEnds, NeverPairsRoceVersionsOrAddressFamiliesThatDiffer) {
+  const QueuePairEnd v2 = end_on(0);
+  QueuePairEnd v1 = v2;
+  v1.roce_v1 = true;
+  EXPECT_TRUE(pair_ends({v2}, {v1}).empty());
+  EXPECT_EQ(pair_ends({v1}, {v1}).size(), 1u);
+  QueuePairEnd ipv4 = v2;
+  ipv4.gid = ipv4_gid();
+  EXPECT_TRUE(pair_ends({v2}, {ipv4}).empty());
+  // InfiniBand has neither.
+  QueuePairEnd infiniband = end_on(1);
+  QueuePairEnd mapped = infiniband;
+  mapped.gid = ipv4_gid();
+  EXPECT_EQ(pair_ends({infiniband}, {mapped}).size(), 1u);
+  // The ports of one number do not fit; those that do take their place.
+  QueuePairEnd v1_on_other = end_on(2);
+  QueuePairEnd v2_on_other = v1_on_other;
+  v2_on_other.roce_v1 = false;
+  const std::vector<EndPair> pairs = pair_ends({v2, v1_on_other}, {v1, v2_on_other});
+  ASSERT_EQ(pairs.size(), 2u);
+  EXPECT_EQ(pairs[0].higher, 1u);
+  EXPECT_EQ(pairs[1].higher, 0u);
 }
 
 TEST(PairEnds, NeverPairsLinkLayersOrPartitionsThatDiffer) {

@@ -72,6 +72,28 @@ TEST_F(PathTest, ToldIsWhatTheOptionsAndTheSmallerMtuSay) {
   EXPECT_EQ(std::memcmp(path.address.grh.dgid.raw, peer.gid.data(), 16), 0);
 }
 
+// A switch of virtual functions may tell them apart by their GIDs alone.
+TEST_F(PathTest, WithinASubnetHasAGlobalHeaderOnlyWhereEitherEndNeedsIt) {
+  for (const bool here : {false, true}) {
+    for (const bool there : {false, true}) {
+      ScriptedPort port = infiniband_port();
+      port.attributes.flags = here ? IBV_QPF_GRH_REQUIRED : 0;
+      rail_.reset();
+      api_->devices.clear();
+      use(port);
+      QueuePairEnd peer = peer_at("fe80::2:c904");
+      peer.infiniband = true;
+      peer.needs_grh = there;
+      const Path path = told_path(rail_->port(), peer, options_);
+      EXPECT_EQ(path.address.is_global, here || there ? 1 : 0);
+      EXPECT_EQ(path.address.dlid, 3);
+      if (path.address.is_global == 0) continue;
+      EXPECT_EQ(path.address.grh.hop_limit, 64);
+      EXPECT_EQ(std::memcmp(path.address.grh.dgid.raw, peer.gid.data(), 16), 0);
+    }
+  }
+}
+
 TEST_F(PathTest, RecordedOfRoceHasTheRecordsMtuAndClassesButNoConstantsOfTheKernel) {
   options_.traffic_class = 104;
   use(roce_port());

@@ -195,6 +195,17 @@ TEST(Network, OfAnotherRoceVersionOrAddressFamilyIsReachedOverTcp) {
   }
 }
 
+// The hosts have one network in common, by one port each.
+TEST(Network, OfAnotherRoceVersionIsNotPairedBesideOneThatFits) {
+  const LogGuard log;
+  WorldShape shape{.ranks = 2};
+  shape.network.hosts = fake_world(2, 2).hosts;
+  shape.network.hosts[1][1].gids = {{ipv4_gid(10, 1, 0, 99), IBV_GID_TYPE_ROCE_V1}};
+  World world(std::move(shape));
+  ASSERT_TRUE(world.greet());
+  for (const int host : {0, 1}) EXPECT_EQ(world.network().counters(host).qps, 1);
+}
+
 // Rank 0's last frame lies in rank 1's ring when rank 1, which has not looked, remakes its queue
 // pairs; rank 0 has gone by then.
 TEST(Goodbye, DoesNotLoseWhatHadArrivedBeforeQueuePairsWereRemade) {

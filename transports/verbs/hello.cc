@@ -16,7 +16,7 @@ namespace {
 
 // In front of every message: tells it from anything else that might come this way.
 constexpr std::uint32_t kMagic = 0x6c627675;  // "uvbl"
-constexpr std::uint16_t kVersion = 2;
+constexpr std::uint16_t kVersion = 3;
 constexpr std::uint32_t kQueuePairNumberMax = (1u << 24) - 1;
 constexpr std::uint32_t kPacketNumberMax = (1u << 24) - 1;
 
@@ -92,6 +92,8 @@ void write_end(Writer* writer, const QueuePairEnd& end) {
   writer->number(end.rail);
   writer->number(end.ordinal);
   writer->number(static_cast<std::uint8_t>(end.infiniband));
+  writer->number(static_cast<std::uint8_t>(end.needs_grh));
+  writer->number(static_cast<std::uint8_t>(end.roce_v1));
   writer->number(end.mtu);
   writer->number(end.lid);
   writer->number(end.pkey);
@@ -106,6 +108,8 @@ QueuePairEnd read_end(Reader* reader) {
   end.rail = reader->number<std::uint8_t>("rail", 0, kRailsMax - 1);
   end.ordinal = reader->number<std::uint8_t>("queue pair ordinal", 0, kQueuePairsMax - 1);
   end.infiniband = reader->number<std::uint8_t>("link layer", 0, 1) == 1;
+  end.needs_grh = reader->number<std::uint8_t>("mark of global headers", 0, 1) == 1;
+  end.roce_v1 = reader->number<std::uint8_t>("mark of RoCE v1", 0, 1) == 1;
   end.mtu = reader->number<std::uint8_t>("MTU code", 1, 5);
   end.lid = reader->number<std::uint16_t>("LID");
   end.pkey = reader->number<std::uint16_t>("partition key");
@@ -182,10 +186,18 @@ std::vector<std::size_t> in_order(const std::vector<QueuePairEnd>& ends) {
   return order;
 }
 
+// ::ffff:a.b.c.d
+bool is_ipv4(const QueuePairEnd& end) {
+  constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  return std::equal(kMapped.begin(), kMapped.end(), end.gid.begin());
+}
+
 bool can_talk(const QueuePairEnd& a, const QueuePairEnd& b) {
+  const bool one_layer = a.infiniband == b.infiniband;
+  const bool one_roce = a.infiniband || (a.roce_v1 == b.roce_v1 && is_ipv4(a) == is_ipv4(b));
   const bool one_partition = ((a.pkey ^ b.pkey) & ~kFullMember & 0xffff) == 0;
   // Two limited members of a partition do not hear each other.
-  return a.infiniband == b.infiniband && one_partition && ((a.pkey | b.pkey) & kFullMember) != 0;
+  return one_layer && one_roce && one_partition && ((a.pkey | b.pkey) & kFullMember) != 0;
 }
 
 // Each in its order takes the first that is left. Seen from the other side the same pairs result,

@@ -28,6 +28,8 @@ struct QueuePairEnd {
   std::uint8_t rail = 0;     ///< of the sender, below kRailsMax
   std::uint8_t ordinal = 0;  ///< among the sender's queue pairs on that rail; below kQueuePairsMax
   bool infiniband = false;   ///< link layer; else Ethernet
+  bool needs_grh = false;    ///< it is reached with a global header alone, in its subnet too
+  bool roce_v1 = false;      ///< on Ethernet; else version 2
   std::uint8_t mtu = 0;      ///< enum ibv_mtu, 1..5
   std::uint16_t lid = 0;
   std::uint16_t pkey = 0;
@@ -81,8 +83,9 @@ Result<LinkMessage> decode_link_message(std::string_view bytes);
 
 /// Which queue pairs belong together: those on rails of the same number; only where not one such
 /// pair exists, others (rails of different number may well have no way to each other). Always of
-/// one link layer and partition, at least one of the two a full member of it; in order of rail and
-/// ordinal. Both sides get the same when `lower` is the lower rank's list.
+/// one link layer, RoCE version, address family and partition, at least one of the two a full
+/// member of it; in order of rail and ordinal. Both sides get the same when `lower` is the lower
+/// rank's list.
 struct EndPair {
   std::size_t lower = 0;   ///< index in the lower rank's list
   std::size_t higher = 0;  ///< index in the higher rank's list

@@ -26,8 +26,10 @@ Path told_path(const PortSurvey& port, const QueuePairEnd& peer, const VerbsOpti
   address.port_num = port.port;
   ibv_gid gid;
   std::memcpy(gid.raw, peer.gid.data(), peer.gid.size());
-  // RoCE always has the global header; within an InfiniBand subnet the local address will do.
-  if (!is_infiniband(port.attributes) ||
+  // RoCE always has the global header; within an InfiniBand subnet the local address will do,
+  // unless virtual functions share it.
+  const bool is_needed = peer.needs_grh || (port.attributes.flags & IBV_QPF_GRH_REQUIRED) != 0;
+  if (!is_infiniband(port.attributes) || is_needed ||
       gid.global.subnet_prefix != port.gid.global.subnet_prefix) {
     address.is_global = 1;
     address.grh.dgid = gid;

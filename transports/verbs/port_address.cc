@@ -120,6 +120,10 @@ bool is_ipv4(const ibv_gid& gid) {
   return starts_with(gid, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff});
 }
 
+bool is_roce_v1(const PortSurvey& port) {
+  return port.shown.gid_type == type_text(IBV_GID_TYPE_ROCE_V1);
+}
+
 bool is_infiniband(const ibv_port_attr& attributes) {
   // "Unspecified" is what drivers that know nothing but InfiniBand leave there.
   return attributes.link_layer != IBV_LINK_LAYER_ETHERNET;

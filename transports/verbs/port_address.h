@@ -15,6 +15,8 @@ Status unusable(std::string reason);
 
 /// Else Ethernet.
 bool is_infiniband(const ibv_port_attr& attributes);
+/// By its GID; else version 2, or InfiniBand.
+bool is_roce_v1(const PortSurvey& port);
 /// ::ffff:a.b.c.d
 bool is_ipv4(const ibv_gid& gid);
 

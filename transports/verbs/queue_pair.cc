@@ -80,6 +80,8 @@ Status QueuePair::create(std::size_t index, int ordinal) {
   end_.rail = static_cast<std::uint8_t>(index);
   end_.ordinal = static_cast<std::uint8_t>(ordinal);
   end_.infiniband = is_infiniband(port.attributes);
+  end_.needs_grh = (port.attributes.flags & IBV_QPF_GRH_REQUIRED) != 0;
+  end_.roce_v1 = is_roce_v1(port);
   end_.mtu = static_cast<std::uint8_t>(port.attributes.active_mtu);
   end_.lid = port.attributes.lid;
   end_.pkey = port.pkey;

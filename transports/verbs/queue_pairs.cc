@@ -63,7 +63,8 @@ Status QueuePairs::pair(bool lower, const std::vector<QueuePairEnd>& peer) {
   if (is_open()) return Status();
   return Status(ErrorCode::kUnsupported,
                 peer.empty() ? "it has no port left"
-                             : "none of its ports has the link layer and partition of one here");
+                             : "none of its ports has the link layer, RoCE version, address family "
+                               "and partition of one here");
 }
 
 // Queue pairs between the same two ports share the question.
