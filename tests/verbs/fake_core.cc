@@ -59,6 +59,7 @@ Core::Core(FakeFabricOptions options) : options_(std::move(options)), random_(op
     }
   }
   last_qp_number_ = static_cast<std::uint32_t>(0x100 + below(0x10000));
+  free_qp_numbers_.reserve(1024);
   thread_ = std::thread([this] { run(); });
 }
 

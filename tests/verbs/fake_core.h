@@ -169,7 +169,7 @@ class Core {
   std::vector<Stretch> stretches_;  ///< of the step under way
   std::uint32_t last_key_ = 0;
   std::uint32_t last_qp_number_ = 0;
-  std::vector<std::uint32_t> free_qp_numbers_;
+  std::vector<std::uint32_t> free_qp_numbers_;  ///< has room, for destroy_qp takes no memory
   std::unordered_map<std::uint32_t, Region*> by_lkey_;
   std::unordered_map<std::uint32_t, Region*> by_rkey_;
   std::unordered_map<std::uint32_t, Qp*> by_number_;

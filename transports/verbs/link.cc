@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -93,37 +94,49 @@ void Link::close_queue_pairs() {
 void Link::cancel(std::uint64_t token) {
   if (is_stream()) return stream_->cancel(token);
   if (state_ == LinkState::kEnded || outgoing_ == nullptr) return;
-  const bool exposed = queue_pairs_.is_open() && outgoing_->is_exposed(token);
-  if (exposed) close_queue_pairs();
+  if (queue_pairs_.is_open() && outgoing_->is_exposed(token)) interrupt();
   outgoing_->cancel(token);
-  if (exposed) begin_epoch(epoch_ + 1);
+  begin_due_epoch();
 }
 
 void Link::abandon(const std::byte* begin, std::size_t bytes) {
   if (is_stream()) return stream_->abandon(begin, bytes);
   if (state_ == LinkState::kEnded || incoming_ == nullptr) return;
-  const bool exposed = queue_pairs_.is_open() && incoming_->is_being_read(begin, bytes);
-  if (exposed) close_queue_pairs();
+  if (queue_pairs_.is_open() && incoming_->is_being_read(begin, bytes)) interrupt();
   incoming_->abandon(begin, bytes);
-  if (exposed) begin_epoch(epoch_ + 1);
+  begin_due_epoch();
 }
 
 void Link::wanted() {
   if (state_ == LinkState::kIdle && !is_stream()) begin_epoch(1);
 }
 
+void Link::interrupt() {
+  close_queue_pairs();
+  state_ = LinkState::kExchanging;
+  met_ = peer_ready_ = false;
+  marker_ = 0;
+  epoch_due_ = true;
+}
+
+// At once, so that the peer hears why its queue pairs break before it gives up their ports.
+void Link::begin_due_epoch() {
+  try {
+    if (epoch_due_) begin_epoch(epoch_ + 1);
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 // Everything under way is cut off; both sides go on from what they say in their hellos.
 void Link::begin_epoch(std::uint32_t epoch) {
   if (state_ == LinkState::kEnded || closing_ || peer_left_) return;
   epoch_ = epoch;
-  state_ = LinkState::kExchanging;
-  met_ = peer_ready_ = false;
-  marker_ = 0;
+  interrupt();
   ++shared_.counts.epochs;
-  close_queue_pairs();
   incoming_->restart();
   if (const Status opened = queue_pairs_.open(*this, banned_); !opened) return give_up(opened);
   side_.send(peer_, encode(make_hello()));
+  epoch_due_ = false;
 }
 
 Hello Link::make_hello() const {
@@ -234,9 +247,9 @@ void Link::give_up(Status cause) {
       is_own || cause.code() == ErrorCode::kProtocol || cause.code() == ErrorCode::kCorrupted ||
       cause.code() == ErrorCode::kMismatch || cause.code() == ErrorCode::kUnsupported;
   const ErrorCode code = says_more ? cause.code() : ErrorCode::kRankFailed;
-  closing_ = true;
   cause_ = Status(code, "the verbs link to " + rank_text(peer_) + ": " + cause.message(),
                   is_own ? self_ : peer_);
+  closing_ = true;
   close_queue_pairs();
   side_.send(peer_, encode_failed(rank_text(self_) + " gave it up: " + cause.message()));
 }
@@ -303,6 +316,7 @@ void Link::rail_failed(std::size_t rail) {
 bool Link::progress(FrameSink& sink) {
   if (is_stream() || state_ == LinkState::kEnded) return false;
   if (state_ == LinkState::kIdle || outgoing_ == nullptr) return end_if_due(sink);
+  if (epoch_due_) begin_epoch(epoch_ + 1);
   if (met_ && !queue_pairs_.is_connected() && queue_pairs_.is_open()) connect();
   bool moved = outgoing_->return_tokens(peer_, sink);
   const std::uint64_t had = incoming_->had_count();

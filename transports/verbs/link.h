@@ -68,6 +68,10 @@ class Link final : public Endpoint {
   Link(Rank self, Rank peer, const LinkResources& shared, QueuePairDirectory& directory,
        SideChannel& side);
   Status make_rings();
+  /// The queue pairs go, and an epoch is due. Takes no memory.
+  void interrupt();
+  /// Throws nothing: where memory is lacking a later poll begins it, and throws if it still is.
+  void begin_due_epoch();
   void begin_epoch(std::uint32_t epoch);
   Status check_sums(const Hello& hello) const;
   void on_hello(const Hello& hello);
@@ -94,6 +98,7 @@ class Link final : public Endpoint {
   Endpoint* stream_ = nullptr;
   LinkState state_ = LinkState::kIdle;
   std::uint32_t epoch_ = 0;
+  bool epoch_due_ = false;    ///< the next has not begun, or not wholly for lack of memory
   bool met_ = false;          ///< the peer's hello of this epoch is here
   bool peer_ready_ = false;   ///< the peer's stand too
   std::vector<bool> banned_;  ///< rails that failed this link, until data flows again

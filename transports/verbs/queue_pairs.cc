@@ -36,8 +36,8 @@ Status QueuePairs::open(Link& link, const std::vector<bool>& banned) {
 Status QueuePairs::add(Link& link, std::size_t rail, int ordinal) {
   UNISONO_ASSIGN(std::unique_ptr<QueuePair> made,
                  QueuePair::make(*rails_[rail], rail, ordinal, options_, counts_));
-  directory_.add(*made, link);
   queue_pairs_.push_back(std::move(made));
+  directory_.add(*queue_pairs_.back(), link);
   return Status();
 }
 

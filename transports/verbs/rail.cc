@@ -150,6 +150,8 @@ Status Rail::make_queues(int peers, int queue_pairs) {
   errno = 0;
   srq_ = api_->create_srq(pd_, &attributes);
   if (srq_ == nullptr) return call_failed("ibv_create_srq", name_, error_of(-1));
+  // Only poll() takes those kept and gives back their receives, and only then more is sent.
+  collected_.reserve(static_cast<std::size_t>(sizes.entries));
   immediates_per_peer_ = sizes.immediates;
   sends_per_queue_pair_ = static_cast<int>(sizes.sends);
   return replenish(static_cast<int>(sizes.receives));

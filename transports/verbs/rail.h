@@ -87,7 +87,7 @@ class Rail {
 
   /// At most `entries` completions, those that were collected first. Their number.
   int poll(ibv_wc* completions, int entries);
-  /// Takes all there are off the completion queue and keeps them for poll().
+  /// Takes all there are off the completion queue and keeps them for poll(). Takes no memory.
   void collect();
   /// Those kept are nobody's from now on: the queue pair is gone, and its number may come again.
   void disown(std::uint32_t queue_pair);
