@@ -2,6 +2,7 @@
 // die while they meet, and worlds of more than two.
 #include <gmock/gmock.h>
 
+#include <cstring>
 #include <string>
 #include <thread>
 
@@ -285,6 +286,44 @@ TEST(Ending, OfAPeerThatGoesWhileTheyMeetIsAFailureThatNamesIt) {
     EXPECT_EQ(cause.rank(), 1);
     EXPECT_THAT(cause.message(), HasSubstr("rank 1"));
     EXPECT_EQ(world.witness(0).tokens_outstanding(), 0u);
+    impostor.fixture.reset();
+  }
+}
+
+// The goodbye says that a device has the bytes, not that they can be seen. That an immediate says
+// that came behind them, or the end of the queue pairs.
+TEST(Ending, GoodbyeThatOvertakesTheLastRecordWaitsForIt) {
+  for (const bool is_announced : {true, false}) {
+    const LogGuard log;
+    Impostor impostor(1, 2);
+    WorldShape shape{.ranks = 2};
+    shape.strangers[1] = impostor.address();
+    World world(std::move(shape));
+    impostor.join(world);
+    world.pause(1);
+    ASSERT_TRUE(impostor.meet(world, 0));
+    ASSERT_EQ(world.try_send(0, 1, {.bytes = kLarge}), PostResult::kPending);
+    impostor.say(0, encode_leaving(kLine));
+    world.turns(600);
+    EXPECT_FALSE(world.has_ended(0, 1)) << world.witness(0).closed_cause(1)->message();
+    FrameHeader header;
+    header.reserved = static_cast<std::uint16_t>(RecordKind::kWhole);
+    std::memcpy(impostor.fixture->memory.data(), &header, sizeof header);
+    const Hello& theirs = impostor.hello_of(0);
+    if (is_announced) {
+      impostor.write(theirs.ring_address, theirs.ring_keys[0], kLine,
+                     encode(ImmediateKind::kWritten, 1));
+    } else {
+      impostor.write(theirs.ring_address, theirs.ring_keys[0], kLine);
+      world.network().wait_until_idle();
+      world.turns(2);
+      EXPECT_EQ(world.witness(0).count(1), 0u);
+      EXPECT_EQ(world.cancel_all(0, 1), 1u);  // which destroys them
+    }
+    EXPECT_TRUE(world.pump_until([&] { return world.witness(0).count(1) == 1; }, "the record"));
+    impostor.leave();
+    const Status cause = world.end_of(0, 1);
+    EXPECT_TRUE(cause.ok()) << cause.message();
     impostor.fixture.reset();
   }
 }

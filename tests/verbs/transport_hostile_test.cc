@@ -197,12 +197,16 @@ TEST(HostileHello, LeavingOutALentPayloadEndsTheLink) {
 
 TEST(HostileGoodbye, ThatPromisesMoreThanCameEndsTheLinkAllTheSame) {
   // Beyond the ring, and within it where nothing was written.
-  for (const std::uint64_t position : {1 << 20, 1 << 12}) {
+  for (const bool is_possible : {false, true}) {
     Scene scene;
     ASSERT_TRUE(scene.impostor.meet(scene.world, 0));
-    scene.impostor.say(0, encode_leaving(position));
+    scene.impostor.say(0, encode_leaving(is_possible ? 1 << 12 : 1 << 20));
     scene.impostor.leave();
-    scene.expect_end(ErrorCode::kProtocol);
+    if (is_possible) {
+      scene.expect_end(ErrorCode::kRankFailed, "the end of what it sent did not come");
+    } else {
+      scene.expect_end(ErrorCode::kProtocol);
+    }
   }
 }
 

@@ -31,7 +31,9 @@ class Incoming {
   Result<bool> progress(QueuePairs& queue_pairs, FrameSink& sink);
   /// The peer says how far its ring is written. kProtocol where that cannot be.
   Status written(std::uint32_t value);
-  /// The same in full, when it leaves.
+  /// When it leaves it says it in full, which has to be waited for while there are queue pairs.
+  Status check_position(std::uint64_t position) const { return ring_.check_position(position); }
+  /// The queue pairs are gone, and everything up to this position lies here.
   Status written_up_to(std::uint64_t position) { return ring_.written_up_to(position); }
 
   /// Whether a read into [begin, begin + bytes) is under way: then the queue pairs have to be

@@ -88,7 +88,10 @@ void Link::post_staged() {
 
 void Link::close_queue_pairs() {
   queue_pairs_.close();
-  if (incoming_ != nullptr) incoming_->forget_readers();
+  if (incoming_ == nullptr) return;
+  incoming_->forget_readers();
+  // Refused to one that has written on behind its goodbye, so that its link does not end well.
+  if (peer_left_) static_cast<void>(incoming_->written_up_to(last_position_));
 }
 
 void Link::cancel(std::uint64_t token) {
@@ -221,9 +224,12 @@ void Link::on_ready(std::uint32_t epoch) {
   if (queue_pairs_.is_connected()) state_ = LinkState::kStanding;
 }
 
-// The immediates that said so one by one may be lost with their queue pairs.
+// It overtakes immediates of what was written before it, and only they say that this can be seen
+// here. Those of queue pairs that are gone are lost, and nothing is on its way any more.
 void Link::on_leaving(std::uint64_t position) {
-  if (const Status there = incoming_->written_up_to(position); !there) return give_up(there);
+  const Status possible = queue_pairs_.is_connected() ? incoming_->check_position(position)
+                                                      : incoming_->written_up_to(position);
+  if (!possible) return give_up(possible);
   peer_left_ = true;
   last_position_ = position;
 }
@@ -254,15 +260,13 @@ void Link::give_up(Status cause) {
   side_.send(peer_, encode_failed(rank_text(self_) + " gave it up: " + cause.message()));
 }
 
-// A goodbye may overtake immediates of what was written before it.
 void Link::immediate(std::optional<std::uint32_t> bits) {
   if (state_ == LinkState::kEnded || has_failed()) return;
   const Immediate immediate = decode_immediate(bits.value_or(~0u)).value_or(kNoImmediate);
   Status status;
   switch (immediate.kind) {
     case ImmediateKind::kWritten:
-      // Its goodbye has said how far.
-      if (!peer_left_) status = incoming_->written(immediate.value);
+      status = incoming_->written(immediate.value);
       break;
     case ImmediateKind::kConsumed:
       status = outgoing_->consumed(immediate.value);

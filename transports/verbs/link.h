@@ -79,7 +79,8 @@ class Link final : public Endpoint {
   void on_ready(std::uint32_t epoch);
   void on_leaving(std::uint64_t position);
   Hello make_hello() const;
-  /// A fence; see QueuePairs::close().
+  /// A fence; see QueuePairs::close(). What a peer that has left had written can be seen
+  /// afterwards.
   void close_queue_pairs();
   void give_up(Status cause);
   bool has_failed() const { return closing_ && !cause_; }

@@ -39,12 +39,17 @@ Status ReceiveRing::written(std::uint32_t value) {
   return written_up_to(extend(written_ / kLine, value) * kLine);
 }
 
-Status ReceiveRing::written_up_to(std::uint64_t position) {
+Status ReceiveRing::check_position(std::uint64_t position) const {
   if (position < written_ || position - consumed_ > memory_.size()) {
     return {ErrorCode::kProtocol,
             fmt::format("it says that {} bytes of the ring are to be read; there may be 0 to {}",
                         position - consumed_, memory_.size())};
   }
+  return {};
+}
+
+Status ReceiveRing::written_up_to(std::uint64_t position) {
+  UNISONO_TRY(check_position(position));
   written_ = position;
   return {};
 }

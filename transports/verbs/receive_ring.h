@@ -23,8 +23,10 @@ class ReceiveRing {
   /// An immediate says how far the ring is written. kProtocol where no correct peer says so.
   Status written(std::uint32_t value);
 
-  /// The peer says it in full, over another way: everything up to this position lies here.
+  /// The same in full.
   Status written_up_to(std::uint64_t position);
+  /// kProtocol where written_up_to() would say so.
+  Status check_position(std::uint64_t position) const;
 
   struct Record {
     FrameHeader header;                    ///< as posted: reserved is 0
