@@ -74,8 +74,9 @@ struct Transfer {
   bool shares_combining = false;
 
   /// The output lies in the input, which is in the caches once it was given: in place, but for
-  /// all_gather.
+  /// all_gather and for those that take what a root gives.
   bool writes_into_input(int members) const {
+    if (readers.size() == 0) return false;
     const std::size_t bytes = combines ? take.bytes : take.extent(members);
     return output >= input && output + bytes <= input + input_bytes;
   }
