@@ -102,7 +102,10 @@ void PendingCall::settle() {
   const std::unique_ptr<BorrowedCall> call = std::move(call_);
   if (!call) return;
   failure_ = call->failure();
-  if (request_.status()) whole_ = call->check_is_whole({source(), tag(), request_.bytes()});
+  // Of other calls the bytes say nothing: the request may have been an earlier receive's.
+  if (call->call().collective == Collective::kReceive && request_.status()) {
+    whole_ = call->check_is_whole({source(), tag(), request_.bytes()});
+  }
 }
 
 void PendingCall::raise_failure() const {

@@ -84,6 +84,16 @@ def test_a_message_that_ends_inside_an_element(comm):
     assert got == unisono.Received(before, 7, 2)
 
 
+def test_calls_after_a_message_do_not_look_at_its_length(comm):
+    after, before = neighbours(comm)
+    comm.send(np.ones(3, np.float32), after)
+    assert comm.receive(np.empty(3, np.float32), before).count == 3
+    assert comm.all_reduce(np.ones(2))[0] == comm.size
+    assert comm.all_reduce_async(np.ones(2)).wait()[0] == comm.size
+    comm.send(np.ones(1), comm.rank)
+    assert comm.receive(np.empty(1), comm.rank).count == 1
+
+
 def test_wait_any(comm):
     first = comm.receive_async(np.empty(1), comm.rank, tag=1)
     second = comm.receive_async(np.empty(1), comm.rank, tag=2)
