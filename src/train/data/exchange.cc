@@ -83,12 +83,26 @@ void agree_on_success(Communicator& communicator, const std::string& failure) {
   }
 }
 
+// Its samples' number and kind, and not where they lie: ranks may have folders of other names.
+std::vector<std::uint64_t> facts_of(const SampleSource& source) {
+  std::vector<std::uint64_t> facts{source.size(), static_cast<std::uint64_t>(source.classes()),
+                                   source.targets_per_sample(), source.record_bytes_min(),
+                                   source.record_bytes_max()};
+  for (const auto extent : source.input_shape()) {
+    facts.push_back(static_cast<std::uint64_t>(extent));
+  }
+  return facts;
+}
+
 void agree_on_source(Communicator& communicator, const SampleSource& source) {
   const std::string mine = source.describe().substr(0, kWordsBytesMax / 3);
-  std::string first = mine;
-  broadcast_value(communicator, first, 0, {.size_limit = 2 * kWordsBytesMax});
+  std::string words = mine;
+  const std::vector<std::uint64_t> facts = facts_of(source);
+  std::vector<std::uint64_t> expected = facts;
+  broadcast_value(communicator, words, 0, {.size_limit = 2 * kWordsBytesMax});
+  broadcast_value(communicator, expected, 0, {.size_limit = 2 * kWordsBytesMax});
   agree_on_success(communicator,
-                   mine == first ? std::string() : "it sees " + mine + ", rank 0 " + first);
+                   facts == expected ? std::string() : "it sees " + mine + ", rank 0 " + words);
 }
 
 std::vector<std::uint32_t> lengths_of(const Records& records) {

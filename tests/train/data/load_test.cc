@@ -132,6 +132,26 @@ TEST_P(Ranks, RefuseDifferentDataSets) {
       kSpawn);
 }
 
+TEST_P(Ranks, MayHaveTheSameDataSetInFoldersOfOtherNames) {
+  class NamedSource : public ToySource {
+   public:
+    explicit NamedSource(Rank rank) : ToySource(40), name_("folder " + std::to_string(rank)) {}
+    std::string describe() const override { return name_; }
+
+   private:
+    std::string name_;
+  };
+  spawn(
+      GetParam(),
+      [&](Communicator& comm) {
+        const auto source = std::make_shared<NamedSource>(comm.rank());
+        for (const LoadMode mode : {LoadMode::kGather, LoadMode::kLocal, LoadMode::kLazy}) {
+          EXPECT_EQ(load(source, &comm, {.mode = mode})->size(), 40u) << name_of(mode);
+        }
+      },
+      kSpawn);
+}
+
 TEST_P(Ranks, LoadLazilyOnlyTheirOwnSamples) {
   spawn(
       GetParam(),
