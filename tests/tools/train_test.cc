@@ -274,6 +274,9 @@ TEST_F(TrainCommand, LeavesNoChartOfTheRunBefore) {
   for (const auto& file : std::filesystem::directory_iterator(path("out"))) {
     EXPECT_NE(file.path().stem(), "communication") << file.path();
   }
+  const ShellRun diverged = train("--strategy single --optimizer sgd --lr 1e6 --limit-steps 9");
+  EXPECT_EQ(diverged.status, 1) << diverged.output;
+  EXPECT_FALSE(std::filesystem::exists(path("out/curve.gp")));
 }
 
 TEST_F(TrainCommand, DrawsTheChartsAndWritesTheLog) {

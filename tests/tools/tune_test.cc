@@ -99,6 +99,29 @@ TEST_F(Tune, RefusesAFileThatCannotBeWrittenBeforeItMeasures) {
               AllOf(HasSubstr("cannot be written: No such file"), Not(HasSubstr("measurements"))));
 }
 
+TEST_F(Tune, KeepsTheModeOfTheTable) {
+  const std::string path = file("table.txt");
+  std::ofstream(path) << "# old\n";
+  std::filesystem::permissions(path, std::filesystem::perms(0600));
+  const test::ShellRun tuned =
+      unisono("tune -n 2 -e 64 --budget-ms 0.1 --transport tcp -o " + path);
+  ASSERT_EQ(tuned.status, 0) << tuned.output;
+  EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms(0600));
+  EXPECT_THAT(read(path), Not(HasSubstr("# old")));
+}
+
+// As a container has a single file of its host's.
+TEST_F(Tune, WritesInPlaceWhatCannotBeReplaced) {
+  const std::string path = file("table.txt");
+  std::ofstream(path) << "# old\n";
+  const std::string mount = "unshare -m sh -c 'mount --bind " + path + " " + path + " && ";
+  if (test::run_shell(mount + "true'").status != 0) GTEST_SKIP() << "no mounts of its own";
+  const test::ShellRun tuned = test::run_shell(
+      mount + UNISONO_COMMAND " tune -n 2 -e 64 --budget-ms 0.1 --transport tcp -o " + path + "'");
+  ASSERT_EQ(tuned.status, 0) << tuned.output;
+  EXPECT_THAT(read(path), AllOf(HasSubstr(" tcp "), Not(HasSubstr("# old"))));
+}
+
 TEST_F(Tune, IsRefusedAsTheRanksOfALauncher) {
   const test::ShellRun tuned = unisono(
       "run -n 2 -- " UNISONO_COMMAND " tune -n 2 -e 64 --budget-ms 0.1 -o " + file("t.txt"));

@@ -67,16 +67,6 @@ void write_script(const std::filesystem::path& folder, const std::string& name,
                          fmt::arg("settings", settings), fmt::arg("plot", plot)));
 }
 
-// Those of a run before, which this one may not write again.
-void remove_charts(const std::filesystem::path& folder) {
-  std::error_code ignored;
-  for (const char* file :
-       {"curve-loss.dat", "curve-epochs.dat", "curve.gp", "curve.svg", "curve.png",
-        "communication.dat", "communication.gp", "communication.svg", "communication.png"}) {
-    std::filesystem::remove(folder / file, ignored);
-  }
-}
-
 void write_curve(const std::filesystem::path& folder, const ChartData& data) {
   std::string loss = "# epoch  loss of training\n";
   for (const CurvePoint& point : data.curve) {
@@ -183,9 +173,18 @@ Drawn run_gnuplot(const std::filesystem::path& folder, const std::string& name) 
 
 }  // namespace
 
+void remove_charts(const std::string& folder) {
+  std::error_code ignored;
+  for (const char* file :
+       {"curve-loss.dat", "curve-epochs.dat", "curve.gp", "curve.svg", "curve.png",
+        "communication.dat", "communication.gp", "communication.svg", "communication.png"}) {
+    std::filesystem::remove(std::filesystem::path(folder) / file, ignored);
+  }
+}
+
 std::vector<std::string> draw_charts(const std::string& folder, const ChartData& data) {
   const std::filesystem::path path(folder);
-  remove_charts(path);
+  remove_charts(folder);
   std::vector<std::string> names;
   if (!data.curve.empty() && !data.epochs.empty()) {
     write_curve(path, data);

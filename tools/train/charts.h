@@ -27,6 +27,9 @@ struct ChartData {
   std::size_t steps = 0;
 };
 
+/// Those of a run before.
+void remove_charts(const std::string& folder);
+
 /// Writes curve*.* and communication.* into `folder`, and removes those that it does not write.
 /// What a person should know afterwards, one sentence each: which files there are, or that gnuplot
 /// is missing (nothing else is lost then). std::runtime_error when a file cannot be written.

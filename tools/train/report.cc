@@ -60,6 +60,7 @@ Report::Report(const Options& options, int rank)
     throw std::runtime_error(fmt::format("cannot write {}: {}; choose another folder by --output",
                                          log_path(options), std::strerror(errno)));
   }
+  if (!options.goes_on) remove_charts(options.output);
 }
 
 void Report::start(const Model& model, const std::string& data, const std::string& communicator,

@@ -1,5 +1,6 @@
 #include "tools/tune/tune_tool.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -100,6 +101,12 @@ bool is_replaced(const std::string& path) {
          type == std::filesystem::file_type::not_found;
 }
 
+// Of the file that is replaced, or what a new one gets before the umask.
+mode_t mode_of(const std::string& path) {
+  struct stat facts {};
+  return ::stat(path.c_str(), &facts) == 0 ? facts.st_mode & 0777 : 0666;
+}
+
 // What the links lead to, whether it exists or not. They stay.
 std::filesystem::path behind_links(std::filesystem::path path) {
   std::error_code error;
@@ -114,7 +121,7 @@ Status check_writable(const std::string& path) {
   const bool is_there = ::access(path.c_str(), F_OK) == 0;
   const bool can_open = is_there ? std::ofstream(path, std::ios::app).is_open() : is_replaced(path);
   if (!can_open) return cannot_write(path, errno);
-  if (!is_replaced(path)) return Status();
+  if (is_there) return Status();
   const std::filesystem::path target = behind_links(path);
   const std::string folder =
       target.empty() || target.has_parent_path() ? target.parent_path().string() : ".";
@@ -153,8 +160,13 @@ Status write_table(const Options& options, const std::string& header,
   for (const algorithms::SelectionRow& row : rows) table.append(row);
   const std::string text = header + table.to_text();
   if (is_replaced(options.output)) {
-    const Status status = replace_file(behind_links(options.output), text, 0666);
-    return status ? status : Status(status.code(), "--output: " + status.message());
+    const Status status = replace_file(behind_links(options.output), text, mode_of(options.output));
+    if (status) return status;
+    // What may be written and not replaced, as in a folder of somebody else's, is written in place.
+    const bool is_there = ::access(options.output.c_str(), W_OK) == 0;
+    if (status.code() != ErrorCode::kSystem || !is_there) {
+      return Status(status.code(), "--output: " + status.message());
+    }
   }
   errno = 0;
   std::ofstream file(options.output);
