@@ -148,9 +148,8 @@ Result<bool> Device::is_over(CUevent event) const {
 }
 
 Status Device::health() const {
-  const CUresult result = api_->StreamQuery(outward_stream());
-  if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return Status();
-  return api_->check(result, "waiting for " + name());
+  const CUresult fault = share_->fault();
+  return fault == CUDA_SUCCESS ? Status() : api_->check(fault, "waiting for " + name());
 }
 
 }  // namespace unisono::device

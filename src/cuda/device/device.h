@@ -86,7 +86,7 @@ class Device {
 
   /// True when everything before the event's record is over; an error of the device otherwise.
   Result<bool> is_over(CUevent event) const;
-  /// An error of the device, after which nothing of it goes on. The context is current.
+  /// An error of the device, after which nothing of it goes on.
   Status health() const;
 
  private:

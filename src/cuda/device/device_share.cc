@@ -102,6 +102,12 @@ Result<CUstream> DeviceShare::make_stream() const {
   return stream;
 }
 
+CUresult DeviceShare::fault() const {
+  const cuda::DriverSection section(*api_, context_);
+  const CUresult result = api_->StreamQuery(outward_);
+  return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+}
+
 DeviceShare::~DeviceShare() {
   const cuda::DriverSection section(*api_, context_);
   if (!section.status()) return;  // the process was forked, or the context broke

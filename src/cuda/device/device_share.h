@@ -47,6 +47,10 @@ class DeviceShare {
   void count_rank(int change) { ranks_.fetch_add(change, std::memory_order_acq_rel); }
   bool has_several_ranks() const { return ranks_.load(std::memory_order_acquire) > 1; }
 
+  /// What the driver says of the device, whichever context is current: behind an error nothing of
+  /// it goes on.
+  CUresult fault() const;
+
   /// A word of host memory that kernels can read, 0. Where none is left the context is current.
   Result<std::uint32_t*> take_word();
   void give_back_word(std::uint32_t* word);

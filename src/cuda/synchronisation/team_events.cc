@@ -92,7 +92,9 @@ void TeamEvents::note(Rank rank, bool launches) {
 bool TeamEvents::is_idle(Rank rank) {
   const std::lock_guard guard(mutex_);
   const End& end = ends_[static_cast<std::size_t>(rank)];
-  return !launching_[static_cast<std::size_t>(rank)] && (end.word == nullptr || is_over(end));
+  if (launching_[static_cast<std::size_t>(rank)]) return false;
+  return end.word == nullptr || is_over(end) ||
+         shares_[static_cast<std::size_t>(rank)]->fault() != CUDA_SUCCESS;
 }
 
 Result<const std::uint32_t*> TeamEvents::abort_word(const Device& device) {

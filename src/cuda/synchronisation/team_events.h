@@ -60,7 +60,7 @@ class TeamEvents {
     const Rank rank_;
   };
   /// What the rank has launched outside of captures is over, and nothing is being launched. Never
-  /// where the driver has refused to write so.
+  /// where the driver has refused to write so, and always where the rank's device is broken.
   bool is_idle(Rank rank);
   /// Launches that have not begun move nothing from now on.
   void abort();
