@@ -307,8 +307,13 @@ Result<bool> FusedCall::reach_parts(std::vector<device::RankPart>* parts) {
   return true;
 }
 
-Status FusedCall::launch_pieces(CUstream stream, std::span<const device::RankPart> parts,
-                                const std::uint32_t* abort) {
+// What this rank launches. It is made before anything is enqueued: were memory lacking in between,
+// the host would wait for a word that no stream writes. One rank of each device launches: processes
+// that share one would take turns on it, and each turn costs a change of contexts. The others'
+// streams wait and tell.
+std::vector<cuda::DeviceWork> FusedCall::make_pieces(std::span<const device::RankPart> parts,
+                                                     const std::uint32_t* abort) const {
+  if (!call_.calls->is_owner()) return {};
   const Call& call = call_.call;
   const device::CollectiveParts collective{.collective = call.collective,
                                            .root = call.root,
@@ -316,17 +321,25 @@ Status FusedCall::launch_pieces(CUstream stream, std::span<const device::RankPar
                                            .element_bytes = size_of(call.type),
                                            .ranks = parts,
                                            .owners = call_.calls->owners()};
-  const cuda::WorkKind kind{.type = call.type,
-                            .reduces = reduces(call.collective),
-                            .op = call.op.kind,
-                            .order = call.options.order};
-  for (cuda::DeviceWork& work : device::pieces_of(collective, call_.calls->rank())) {
+  std::vector<cuda::DeviceWork> pieces = device::pieces_of(collective, call_.calls->rank());
+  for (cuda::DeviceWork& work : pieces) {
     work.abort = abort;
     for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
       work.scalars[rank] = part(rank).scalar;
     }
-    UNISONO_TRY(call_.device->kernels().launch(
-        stream, work, kind, call_.capture == 0 ? cuda::Runs::kOnce : cuda::Runs::kInGraph));
+  }
+  return pieces;
+}
+
+Status FusedCall::launch(CUstream stream, std::span<const cuda::DeviceWork> pieces) const {
+  const Call& call = call_.call;
+  const cuda::WorkKind kind{.type = call.type,
+                            .reduces = reduces(call.collective),
+                            .op = call.op.kind,
+                            .order = call.options.order};
+  const cuda::Runs runs = call_.capture == 0 ? cuda::Runs::kOnce : cuda::Runs::kInGraph;
+  for (const cuda::DeviceWork& work : pieces) {
+    UNISONO_TRY(call_.device->kernels().launch(stream, work, kind, runs));
   }
   return Status();
 }
@@ -354,14 +367,16 @@ Status FusedCall::launch_for_threads() {
   if (call_.capture == 0) {
     UNISONO_ASSIGN(abort, call_.calls->team().abort_word(device));
   }
+  const std::vector<cuda::DeviceWork> pieces = make_pieces(parts, abort);
+  const std::string what = "recording the end of a launch on " + device.name();
   device::TeamEvents& team = call_.calls->team();
   const bool is_captured = call_.capture != 0;
-  const device::TeamEvents::Launch launch(team, call_.calls->rank());
+  const device::TeamEvents::Launch launching(team, call_.calls->rank());
   // What the driver may refuse comes first: others are to know of a launch that they wait for.
   UNISONO_ASSIGN(my_end_, team.next_end(call_.calls->rank(), device, is_captured));
-  const Status launched = launch_pieces(stream, parts, abort);
+  const Status launched = launch(stream, pieces);
   // The end is recorded even where a later one of several launches has failed.
-  UNISONO_TRY(team.record_end(my_end_, device, stream, is_captured));
+  UNISONO_TRY(team.record_end(my_end_, stream, is_captured, what));
   return launched;
 }
 
@@ -439,8 +454,8 @@ std::span<const device::PageTicket> FusedCall::offers(device::PageTicket Descrip
 }
 
 Status FusedCall::enqueue_call(device::FlagPage& flags, std::span<const device::RankPart> parts) {
-  const Status enqueued = flags.enqueue(
-      call_.stream, [&] { return launch_pieces(call_.stream, parts, flags.abort_word()); });
+  const std::vector<cuda::DeviceWork> pieces = make_pieces(parts, flags.abort_word());
+  const Status enqueued = flags.enqueue(call_.stream, [&] { return launch(call_.stream, pieces); });
   sequence_ = flags.sequence();
   return enqueued;
 }
@@ -455,20 +470,13 @@ Status FusedCall::capture_call(const device::FlagPage& flags,
       if (part(rank).output_bytes > 0) UNISONO_TRY(captured.keep(part(rank).output));
     }
   }
+  const std::vector<cuda::DeviceWork> pieces = make_pieces(parts, flags.abort_word());
   const std::uint64_t number = captured.flags().take();
   UNISONO_TRY(captured.begin(call_.stream, call_.capture));
   UNISONO_TRY(captured.flags().enqueue_ready(call_.stream, number));
-  UNISONO_TRY(launch_if_owner(parts, flags));
+  UNISONO_TRY(launch(call_.stream, pieces));
   UNISONO_TRY(captured.flags().enqueue_done(call_.stream, number));
   return captured.end(call_.stream, call_.capture);
-}
-
-// One rank of each device launches: processes that share one would take turns on it, and each turn
-// costs a change of contexts. The others' streams wait and tell.
-Status FusedCall::launch_if_owner(std::span<const device::RankPart> parts,
-                                  const device::FlagPage& flags) {
-  return call_.calls->is_owner() ? launch_pieces(call_.stream, parts, flags.abort_word())
-                                 : Status();
 }
 
 void FusedCall::finish_in_stream() {

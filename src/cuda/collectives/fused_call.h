@@ -83,9 +83,9 @@ class FusedCall {
   Result<bool> reach(const cuda::BufferTicket& ticket, Rank rank, std::size_t bytes,
                      std::byte** here);
   Result<bool> reach_parts(std::vector<device::RankPart>* parts);
-  Status launch_if_owner(std::span<const device::RankPart> parts, const device::FlagPage& flags);
-  Status launch_pieces(CUstream stream, std::span<const device::RankPart> parts,
-                       const std::uint32_t* abort);
+  std::vector<cuda::DeviceWork> make_pieces(std::span<const device::RankPart> parts,
+                                            const std::uint32_t* abort) const;
+  Status launch(CUstream stream, std::span<const cuda::DeviceWork> pieces) const;
   void finish_in_stream();
   bool is_over() const;
   Status look_after_device();

@@ -69,16 +69,16 @@ Result<TeamEvents::End> TeamEvents::next_end(Rank rank, const Device& device, bo
   return end;
 }
 
-Status TeamEvents::record_end(const End& end, const Device& device, CUstream stream,
-                              bool is_captured) {
+Status TeamEvents::record_end(const End& end, CUstream stream, bool is_captured,
+                              const std::string& what) {
   // The word first: whoever has waited for the event finds it written.
   Status told;
   if (!is_captured) {
     cuda::MemopBatch batch;
     batch.write(reinterpret_cast<CUdeviceptr>(end.word), end.number);
-    told = batch.enqueue(*api_, stream, "telling the host on " + device.name());
+    told = batch.enqueue(*api_, stream, what);
   }
-  UNISONO_TRY(api_->check(api_->EventRecord(end.event, stream), "recording on " + device.name()));
+  UNISONO_TRY(api_->check(api_->EventRecord(end.event, stream), what));
   return told;
 }
 

@@ -39,10 +39,11 @@ class TeamEvents {
     std::uint32_t number = 0;
   };
   /// Of the rank's next launch, before it, with the rank's context current. In a capture the host
-  /// has nothing to ask for.
+  /// has nothing to ask for. Nothing may throw between this and record_end(), or the host waits for
+  /// a number that nobody writes.
   Result<End> next_end(Rank rank, const Device& device, bool is_captured);
-  /// Behind the launch.
-  Status record_end(const End& end, const Device& device, CUstream stream, bool is_captured);
+  /// Behind the launch. `what` is for the error.
+  Status record_end(const End& end, CUstream stream, bool is_captured, const std::string& what);
   static bool is_over(const End& end);
 
   /// What every launch looks at when it begins; taken by the first call, with its context current.

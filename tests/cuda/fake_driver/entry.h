@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,11 @@ struct Counted<kFunction> {
   static inline CallSlot* slot = nullptr;
   static CUresult call(Arguments... arguments) {
     if (const CUresult injected = before_call(*slot); injected != CUDA_SUCCESS) return injected;
-    return kFunction(arguments...);
+    try {
+      return kFunction(arguments...);
+    } catch (const std::bad_alloc&) {
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
   }
 };
 

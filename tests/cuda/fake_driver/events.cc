@@ -40,8 +40,8 @@ CUresult event_create(CUevent* handle, unsigned flags) {
   event->context = context;
   event->flags = flags;
   event->number = ++events().made;
-  *handle = event.get();
   events().live[event.get()] = event;
+  *handle = event.get();
   return CUDA_SUCCESS;
 }
 
