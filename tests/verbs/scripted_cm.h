@@ -14,6 +14,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -115,12 +116,12 @@ class ScriptedCm final : public CmApi {
   int create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context,
                 rdma_port_space) override {
     if (fails("create_id")) return -1;
-    ++ids;
-    auto* made = new Id{};
+    auto made = std::make_unique<Id>();
     made->channel = channel;
     made->context = context;
-    open_.push_back(made);
-    *id = made;
+    open_.push_back(made.get());
+    *id = made.release();
+    ++ids;
     return 0;
   }
   int destroy_id(rdma_cm_id* id) override {

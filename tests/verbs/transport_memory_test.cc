@@ -2,8 +2,10 @@
 // that could not begin begins with a later poll.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "tests/support/refused_allocation.h"
 #include "tests/support/watchdog.h"
@@ -26,6 +28,16 @@ bool is_refused_one(std::uint64_t nth, const Work& work) {
   return allocations >= std::exchange(refused_allocation, 0);
 }
 
+/// False: it was out of memory.
+bool poll(World& world, Rank rank) {
+  try {
+    world.poll(rank);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
+}
+
 /// Rank 1 cannot read the large frame that rank 0 has lent it.
 bool begin_held_read(World& world) {
   if (!world.greet()) return false;
@@ -34,10 +46,25 @@ bool begin_held_read(World& world) {
          world.pump_until([&] { return world.verbs(1).work_counts().reads > 0; }, "a read");
 }
 
-void expect_frame_or_end(World& world, std::uint64_t nth) {
+/// Rank 1's hello, of the first epoch or the second, is on its way to rank 0.
+bool begin_meeting(World& world, bool is_first) {
+  if (is_first) {
+    if (!world.stands()) return false;
+    for (const int bytes : {8, 8}) world.send(0, 1, {.bytes = static_cast<std::size_t>(bytes)});
+  } else if (!begin_held_read(world) || world.cancel_all(0, 1) != 1) {
+    return false;
+  }
+  const std::uint64_t epoch = is_first ? 1 : 2;
+  return world.pump_until([&] { return world.verbs(1).work_counts().epochs == epoch; }, "a hello");
+}
+
+/// The second frame comes, or the link ends at all of `ending`.
+void expect_frame_or_end(World& world, std::uint64_t nth,
+                         const std::vector<Rank>& ending = {0, 1}) {
   world.network().release(1);
+  const auto has_ended = [&](Rank rank) { return world.has_ended(rank, 1 - rank); };
   const auto is_over = [&] {
-    return world.witness(1).count(0) == 2 || (world.has_ended(0, 1) && world.has_ended(1, 0));
+    return world.witness(1).count(0) == 2 || std::all_of(ending.begin(), ending.end(), has_ended);
   };
   EXPECT_TRUE(world.pump_until(is_over, "the frame or an end")) << "allocation " << nth;
   world.close_all();
@@ -84,14 +111,30 @@ TEST(Memory, LacksWhenAnEpochBegins) {
     World world;
     ASSERT_TRUE(begin_held_read(world));
     EXPECT_EQ(world.cancel_all(0, 1), 1u);
-    refused = is_refused_one(nth, [&] {
-      try {
-        world.poll(0);
-      } catch (const std::bad_alloc&) {
-      }
-    });
+    refused = is_refused_one(nth, [&] { poll(world, 0); });
     expect_frame_or_end(world, nth);
     ASSERT_LT(nth, kAllocationsMax);
+  }
+}
+
+TEST(Memory, LacksWhenTwoRanksMeet) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  struct Case {
+    bool is_first, asks_for_paths;
+  };
+  for (const Case& each : {Case{true, false}, Case{false, false}, Case{false, true}}) {
+    bool refused = true;
+    for (std::uint64_t nth = 1; refused && !testing::Test::HasFailure(); ++nth) {
+      LogGuard log;
+      log.expect("");
+      WorldShape shape;
+      if (each.asks_for_paths) shape.askers = {0, 1};
+      World world(std::move(shape));
+      ASSERT_TRUE(begin_meeting(world, each.is_first));
+      refused = is_refused_one(nth, [&] { poll(world, 0); });
+      expect_frame_or_end(world, nth, {0});
+      ASSERT_LT(nth, kAllocationsMax);
+    }
   }
 }
 

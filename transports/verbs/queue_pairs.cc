@@ -47,18 +47,25 @@ std::vector<QueuePairEnd> QueuePairs::ends() const {
   return ends;
 }
 
+// Where memory is lacking it throws before it moves anything.
 Status QueuePairs::pair(bool lower, const std::vector<QueuePairEnd>& peer) {
   const std::vector<QueuePairEnd> own = ends();
   const std::vector<EndPair> pairs = lower ? pair_ends(own, peer) : pair_ends(peer, own);
+  std::vector<Partner> partners;
+  for (const EndPair& pair : pairs) {
+    const QueuePair& mine = *queue_pairs_[lower ? pair.lower : pair.higher];
+    partners.push_back(partner(mine, peer[lower ? pair.higher : pair.lower], partners));
+  }
   std::vector<std::unique_ptr<QueuePair>> kept;
+  kept.reserve(pairs.size());
   for (const EndPair& pair : pairs) {
     kept.push_back(std::move(queue_pairs_[lower ? pair.lower : pair.higher]));
-    partners_.push_back(partner(*kept.back(), peer[lower ? pair.higher : pair.lower]));
   }
   for (const auto& unpaired : queue_pairs_) {
     if (unpaired != nullptr) directory_.remove(*unpaired);
   }
   queue_pairs_ = std::move(kept);
+  partners_ = std::move(partners);
   turn_ = 0;
   if (is_open()) return Status();
   return Status(ErrorCode::kUnsupported,
@@ -68,10 +75,10 @@ Status QueuePairs::pair(bool lower, const std::vector<QueuePairEnd>& peer) {
 }
 
 // Queue pairs between the same two ports share the question.
-QueuePairs::Partner QueuePairs::partner(const QueuePair& queue_pair,
-                                        const QueuePairEnd& peer) const {
+QueuePairs::Partner QueuePairs::partner(const QueuePair& queue_pair, const QueuePairEnd& peer,
+                                        const std::vector<Partner>& others) const {
   if (paths_ == nullptr) return {peer, nullptr};
-  for (const Partner& other : partners_) {
+  for (const Partner& other : others) {
     if (other.path->leads_to(queue_pair.rail(), peer)) return {peer, other.path};
   }
   return {peer, paths_->ask(queue_pair.rail(), peer, options_)};

@@ -83,7 +83,8 @@ class QueuePairs {
   };
 
   Status add(Link& link, std::size_t rail, int ordinal);
-  Partner partner(const QueuePair& queue_pair, const QueuePairEnd& peer) const;
+  Partner partner(const QueuePair& queue_pair, const QueuePairEnd& peer,
+                  const std::vector<Partner>& others) const;
 
   Rails rails_;
   const VerbsOptions& options_;
