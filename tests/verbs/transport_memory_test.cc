@@ -17,6 +17,7 @@ namespace {
 using unisono::test::allocations;
 using unisono::test::is_sanitized;
 using unisono::test::refused_allocation;
+using unisono::test::refused_from;
 
 constexpr std::uint64_t kAllocationsMax = 2000;
 
@@ -136,6 +137,30 @@ TEST(Memory, LacksWhenTwoRanksMeet) {
       ASSERT_LT(nth, kAllocationsMax);
     }
   }
+}
+
+// The peer takes a hello whose epoch runs far ahead for nonsense.
+TEST(Memory, LacksForLongAndTheNextEpochIsStillTheSecond) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  constexpr int kTries = 1500;
+  LogGuard log;
+  log.expect("");
+  World world;
+  ASSERT_TRUE(begin_held_read(world));
+  const std::span<std::byte> memory = world.witness(1).memory_in_use(0);
+  Endpoint& endpoint = world.verbs(1).endpoint(0);
+  int refused = 0;
+  refused_from = allocations + 1;
+  endpoint.abandon(memory.data(), memory.size());
+  for (int tries = 0; tries < kTries; ++tries) refused += poll(world, 1) ? 0 : 1;
+  refused_from = 0;
+  EXPECT_EQ(refused, kTries);
+  world.witness(1).expect_abandoned(0);
+  world.network().release(1);
+  EXPECT_TRUE(world.send(0, 1, {.bytes = 8}));
+  EXPECT_TRUE(world.settle(0, 1));
+  EXPECT_EQ(world.verbs(1).work_counts().epochs, 2u);
+  world.close_all();
 }
 
 }  // namespace

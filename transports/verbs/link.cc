@@ -119,13 +119,13 @@ void Link::interrupt() {
   state_ = LinkState::kExchanging;
   met_ = peer_ready_ = false;
   marker_ = 0;
-  epoch_due_ = true;
+  if (!std::exchange(epoch_due_, true)) ++epoch_;
 }
 
 // At once, so that the peer hears why its queue pairs break before it gives up their ports.
 void Link::begin_due_epoch() {
   try {
-    if (epoch_due_) begin_epoch(epoch_ + 1);
+    if (epoch_due_) begin_epoch(epoch_);
   } catch (const std::bad_alloc&) {
   }
 }
@@ -133,13 +133,13 @@ void Link::begin_due_epoch() {
 // Everything under way is cut off; both sides go on from what they say in their hellos.
 void Link::begin_epoch(std::uint32_t epoch) {
   if (state_ == LinkState::kEnded || closing_ || peer_left_) return;
-  epoch_ = epoch;
   interrupt();
-  ++shared_.counts.epochs;
+  epoch_ = epoch;
   incoming_->restart();
   if (const Status opened = queue_pairs_.open(*this, banned_); !opened) return give_up(opened);
   side_.send(peer_, encode(make_hello()));
   epoch_due_ = false;
+  ++shared_.counts.epochs;
 }
 
 Hello Link::make_hello() const {
@@ -194,7 +194,7 @@ void Link::on_hello(const Hello& hello) {
                                                     std::to_string(hello.epoch) + " after " +
                                                     std::to_string(epoch_)));
   }
-  if (hello.epoch > epoch_) begin_epoch(hello.epoch);
+  if (hello.epoch > epoch_ || epoch_due_) begin_epoch(hello.epoch);
   if (!queue_pairs_.is_open()) return;
   Status status = check_sums(hello);
   if (status) status = queue_pairs_.pair(self_ < peer_, hello.queue_pairs);
@@ -320,7 +320,7 @@ void Link::rail_failed(std::size_t rail) {
 bool Link::progress(FrameSink& sink) {
   if (is_stream() || state_ == LinkState::kEnded) return false;
   if (state_ == LinkState::kIdle || outgoing_ == nullptr) return end_if_due(sink);
-  if (epoch_due_) begin_epoch(epoch_ + 1);
+  if (epoch_due_) begin_epoch(epoch_);
   if (met_ && !queue_pairs_.is_connected() && queue_pairs_.is_open()) connect();
   bool moved = outgoing_->return_tokens(peer_, sink);
   const std::uint64_t had = incoming_->had_count();

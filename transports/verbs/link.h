@@ -68,7 +68,7 @@ class Link final : public Endpoint {
   Link(Rank self, Rank peer, const LinkResources& shared, QueuePairDirectory& directory,
        SideChannel& side);
   Status make_rings();
-  /// The queue pairs go, and an epoch is due. Takes no memory.
+  /// The queue pairs go, and the next epoch is due. Takes no memory.
   void interrupt();
   /// Throws nothing: where memory is lacking a later poll begins it, and throws if it still is.
   void begin_due_epoch();
@@ -99,7 +99,7 @@ class Link final : public Endpoint {
   Endpoint* stream_ = nullptr;
   LinkState state_ = LinkState::kIdle;
   std::uint32_t epoch_ = 0;
-  bool epoch_due_ = false;    ///< the next has not begun, or not wholly for lack of memory
+  bool epoch_due_ = false;    ///< it has not begun wholly: the peer has heard nothing of it
   bool met_ = false;          ///< the peer's hello of this epoch is here
   bool peer_ready_ = false;   ///< the peer's stand too
   std::vector<bool> banned_;  ///< rails that failed this link, until data flows again

@@ -9,7 +9,11 @@ namespace unisono::verbs {
 
 void SideChannel::send(Rank peer, std::string message) {
   outgoing_.push_back(std::make_unique<Outgoing>(Outgoing{peer, std::move(message)}));
-  post_waiting();
+  try {
+    post_waiting();
+  } catch (const std::bad_alloc&) {
+    // A later poll posts it.
+  }
 }
 
 // Messages to one peer keep their order; another peer's do not wait for them.

@@ -38,7 +38,7 @@ class SideChannel final : private FrameSink {
 
   Transport& transport() { return *transport_; }
   const Transport& transport() const { return *transport_; }
-  /// Goes out in order, with poll() where it cannot at once.
+  /// Goes out in order, with poll() where it cannot at once. Throws only where it does not go out.
   void send(Rank peer, std::string message);
   bool poll(FrameSink& sink);
   /// Messages of links that have not gone whole. Frames of the engine's are not counted: only links
