@@ -13,6 +13,9 @@ namespace {
 
 using testing::HasSubstr;
 
+/// Than a link waits for what its peer said was on its way.
+constexpr auto kLongerThanAnyPatience = std::chrono::milliseconds(1100);
+
 void exchange(World& world) {
   for (Rank from = 0; from < world.size(); ++from) {
     for (Rank to = 0; to < world.size(); ++to) {
@@ -326,6 +329,47 @@ TEST(Ending, GoodbyeThatOvertakesTheLastRecordWaitsForIt) {
     EXPECT_TRUE(cause.ok()) << cause.message();
     impostor.fixture.reset();
   }
+}
+
+// Who comes late finds more immediates than it takes at once, and waits for none that is there.
+TEST(Ending, GoodbyeOutlastsARankThatDoesNotRunForLong) {
+  constexpr std::uint32_t kRecords = 192;
+  constexpr std::size_t kAtOnce = 32;
+  const LogGuard log;
+  Impostor impostor(1, 3);
+  WorldShape shape{.ranks = 3};
+  shape.strangers[1] = impostor.address();
+  World world(std::move(shape));
+  impostor.join(world);
+  world.pause(2);
+  ASSERT_TRUE(impostor.meet(world, 0));
+  // It waits for rank 2, so that each poll looks at the side channel.
+  ASSERT_EQ(world.try_send(0, 2, {.bytes = 8}), PostResult::kDone);
+  for (std::uint32_t i = 0; i < kRecords; ++i) {
+    FrameHeader header;
+    header.reserved = static_cast<std::uint16_t>(RecordKind::kWhole);
+    header.sequence = i;
+    std::memcpy(impostor.fixture->memory.data() + i * kLine, &header, sizeof header);
+  }
+  const Hello& theirs = impostor.hello_of(0);
+  ASSERT_GE(theirs.immediates, kRecords);
+  impostor.write(theirs.ring_address, theirs.ring_keys[0], kRecords * kLine);
+  impostor.fixture->poll(1);
+  for (std::uint32_t i = 1; i <= kRecords; ++i) {
+    impostor.immediate(encode(ImmediateKind::kWritten, i));
+    if (i % kAtOnce == 0) impostor.fixture->poll(kAtOnce);
+  }
+  world.network().wait_until_idle();
+  impostor.say(0, encode_leaving(kRecords * kLine));
+  impostor.leave();
+  world.poll(0);
+  world.poll(0);
+  EXPECT_LT(world.witness(0).count(1), kRecords);
+  std::this_thread::sleep_for(kLongerThanAnyPatience);
+  const Status cause = world.end_of(0, 1);
+  EXPECT_TRUE(cause.ok()) << cause.message();
+  EXPECT_EQ(world.witness(0).count(1), kRecords);
+  impostor.fixture.reset();
 }
 
 TEST(Ending, PostsToALinkThatEndedAreDropped) {

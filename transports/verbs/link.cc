@@ -245,6 +245,10 @@ void Link::side_closed(const Status& cause) {
   }
 }
 
+void Link::more_may_come() {
+  if (closing_) last_words_until_ = Clock::now() + kLastWordsPatience;
+}
+
 // Tells the peer, too, so that both name the same reason. The link ends with the next poll.
 void Link::give_up(Status cause) {
   if (state_ == LinkState::kEnded || has_failed()) return;

@@ -50,6 +50,8 @@ class Link final : public Endpoint {
   void wanted();
   void message(std::string_view bytes);
   void side_closed(const Status& cause);
+  /// A poll takes only so many completions, and there may be more: a goodbye waits for those.
+  void more_may_come();
   /// Nothing: a message arrived that was no write with an immediate.
   void immediate(std::optional<std::uint32_t> bits);
   void broken(QueuePair& queue_pair, ibv_wc_status status);
@@ -111,7 +113,7 @@ class Link final : public Endpoint {
   std::uint64_t marked_ = 0;  ///< the end of the records before the marker
   bool peer_left_ = false;    ///< it said so; `last_position_` is the end of its records
   std::uint64_t last_position_ = 0;
-  TimePoint last_words_until_;  ///< after goodbye: how long the device may take to bring them
+  TimePoint last_words_until_;  ///< after goodbye: how long the device may take to bring more
   bool closing_ = false;        ///< `cause_` is to be reported when what has come was handed over
   Status cause_;
 };

@@ -248,6 +248,9 @@ bool VerbsTransport::poll_completions() {
       take(rail, completion);
     }
     any |= found > 0;
+    if (found == kCompletionsPerPoll) {
+      for (Link* link : active_) link->more_may_come();
+    }
     if (receives == 0) continue;
     if (const Status replenished = rails_[rail]->replenish(receives); !replenished) {
       log::warning(replenished.message());
