@@ -18,7 +18,10 @@ namespace {
 
 Status failed_to(const std::string& what, const std::string& path, int error) {
   const bool is_full = error == ENOSPC || error == EDQUOT;
-  return Status(is_full ? ErrorCode::kOutOfResources : ErrorCode::kSystem,
+  const bool is_kept = error == EACCES || error == EPERM || error == EBUSY || error == EROFS;
+  return Status(is_full   ? ErrorCode::kOutOfResources
+                : is_kept ? ErrorCode::kUnsupported
+                          : ErrorCode::kSystem,
                 what + " " + path + ": " + errno_text(error));
 }
 

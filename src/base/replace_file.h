@@ -15,7 +15,8 @@ namespace unisono {
 
 /// Writes a new file of `mode` (the umask applies) beside `path`, "<path>.new-<16 hexadecimal
 /// digits>", and gives it that name. Where a link has the name, the link is replaced.
-/// kOutOfResources where the disk is full, kSystem.
+/// kOutOfResources where the disk is full, kUnsupported where no new file may take the place: the
+/// folder is not this user's to write, or the file is mounted there; else kSystem.
 Status replace_file(const std::string& path, std::string_view text, mode_t mode);
 
 }  // namespace unisono

@@ -164,7 +164,7 @@ Status write_table(const Options& options, const std::string& header,
     if (status) return status;
     // What may be written and not replaced, as in a folder of somebody else's, is written in place.
     const bool is_there = ::access(options.output.c_str(), W_OK) == 0;
-    if (status.code() != ErrorCode::kSystem || !is_there) {
+    if (status.code() != ErrorCode::kUnsupported || !is_there) {
       return Status(status.code(), "--output: " + status.message());
     }
   }
