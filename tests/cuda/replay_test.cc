@@ -204,6 +204,30 @@ class SecondStream {
   CUstream stream_ = nullptr;
 };
 
+/// What makes another stream take part in a capture, and come to its end in it.
+class Branch {
+ public:
+  Branch() {
+    driver()->EventCreate(&forked_, CU_EVENT_DISABLE_TIMING);
+    driver()->EventCreate(&joined_, CU_EVENT_DISABLE_TIMING);
+  }
+  ~Branch() {
+    driver()->EventDestroy(forked_);
+    driver()->EventDestroy(joined_);
+  }
+  Branch(const Branch&) = delete;
+  void fork(CUstream from, CUstream to) { pass(forked_, from, to); }
+  void join(CUstream from, CUstream to) { pass(joined_, from, to); }
+
+ private:
+  static void pass(CUevent event, CUstream from, CUstream to) {
+    driver()->EventRecord(event, from);
+    driver()->StreamWaitEvent(to, event, 0);
+  }
+
+  CUevent forked_ = nullptr, joined_ = nullptr;
+};
+
 TEST(DeviceReplays, OfTwoGraphsComeInTurn) {
   run_processes(3, [](Communicator& comm) {
     DeviceUser user;
@@ -254,24 +278,18 @@ TEST(DeviceReplays, OfAGraphWithTwoBranchesKeepTheOrderOfItsCalls) {
     DeviceUser user;
     SecondStream other;
     Chain one(comm, user), two(comm, user);
-    CUevent forked = nullptr, joined = nullptr;
-    driver()->EventCreate(&forked, CU_EVENT_DISABLE_TIMING);
-    driver()->EventCreate(&joined, CU_EVENT_DISABLE_TIMING);
+    Branch branch;
     const DeviceGraph graph(user.stream(), [&] {
-      driver()->EventRecord(forked, user.stream());
-      driver()->StreamWaitEvent(other.get(), forked, 0);
+      branch.fork(user.stream(), other.get());
       one.enqueue(user.stream());
       two.enqueue(other.get());
       one.enqueue(user.stream());
-      driver()->EventRecord(joined, other.get());
-      driver()->StreamWaitEvent(user.stream(), joined, 0);
+      branch.join(other.get(), user.stream());
     });
     for (int i = 0; i < 50; ++i) graph.launch(user.stream());
     user.finish();
     one.expect_links(100);
     two.expect_links(50);
-    driver()->EventDestroy(forked);
-    driver()->EventDestroy(joined);
   });
 }
 
@@ -281,24 +299,18 @@ TEST_F(DeviceReplaysOfTheFake, OfAGraphKeepTheOrderOfItsCallsBesideAnotherCaptur
       DeviceUser user;
       SecondStream other, third;
       Chain one(comm, user), two(comm, user);
-      CUevent forked = nullptr, joined = nullptr;
-      driver()->EventCreate(&forked, CU_EVENT_DISABLE_TIMING);
-      driver()->EventCreate(&joined, CU_EVENT_DISABLE_TIMING);
+      Branch branch;
       const DeviceGraph graph(user.stream(), [&] {
-        driver()->EventRecord(forked, user.stream());
-        driver()->StreamWaitEvent(other.get(), forked, 0);
+        branch.fork(user.stream(), other.get());
         one.enqueue(user.stream());
         const DeviceGraph inner(third.get(), [&] { one.enqueue(third.get()); });
         two.enqueue(other.get());
-        driver()->EventRecord(joined, other.get());
-        driver()->StreamWaitEvent(user.stream(), joined, 0);
+        branch.join(other.get(), user.stream());
       });
       for (int i = 0; i < 50; ++i) graph.launch(user.stream());
       user.finish();
       one.expect_links(50);
       two.expect_links(50);
-      driver()->EventDestroy(forked);
-      driver()->EventDestroy(joined);
     });
   });
 }

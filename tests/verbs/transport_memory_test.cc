@@ -71,51 +71,51 @@ void expect_frame_or_end(World& world, std::uint64_t nth,
   world.close_all();
 }
 
-TEST(Memory, LacksWhileAFrameIsCancelled) {
-  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+/// Runs `act` in a new world for each allocation in turn, until it returns that it made fewer.
+/// False of `prepare`: there is nothing to run it for.
+template <typename Prepare, typename Act>
+void refuse_each(const WorldShape& shape, const Prepare& prepare, const Act& act) {
   bool refused = true;
   for (std::uint64_t nth = 1; refused && !testing::Test::HasFailure(); ++nth) {
     LogGuard log;
     log.expect("");
-    World world;
-    ASSERT_TRUE(begin_held_read(world));
-    refused = is_refused_one(nth, [&] { EXPECT_NO_THROW(world.cancel_all(0, 1)); });
-    expect_frame_or_end(world, nth);
+    World world(shape);
+    ASSERT_TRUE(prepare(world));
+    refused = act(world, nth);
     ASSERT_LT(nth, kAllocationsMax);
   }
+}
+
+TEST(Memory, LacksWhileAFrameIsCancelled) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  refuse_each({}, begin_held_read, [](World& world, std::uint64_t nth) {
+    const bool refused = is_refused_one(nth, [&] { EXPECT_NO_THROW(world.cancel_all(0, 1)); });
+    expect_frame_or_end(world, nth);
+    return refused;
+  });
 }
 
 TEST(Memory, LacksWhileAPlaceIsAbandoned) {
   if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
-  bool refused = true;
-  for (std::uint64_t nth = 1; refused && !testing::Test::HasFailure(); ++nth) {
-    LogGuard log;
-    log.expect("");
-    World world;
-    ASSERT_TRUE(begin_held_read(world));
+  refuse_each({}, begin_held_read, [](World& world, std::uint64_t nth) {
     const std::span<std::byte> memory = world.witness(1).memory_in_use(0);
     Endpoint& endpoint = world.verbs(1).endpoint(0);
-    refused = is_refused_one(
+    const bool refused = is_refused_one(
         nth, [&] { EXPECT_NO_THROW(endpoint.abandon(memory.data(), memory.size())); });
     world.witness(1).expect_abandoned(0);
     expect_frame_or_end(world, nth);
-    ASSERT_LT(nth, kAllocationsMax);
-  }
+    return refused;
+  });
 }
 
 TEST(Memory, LacksWhenAnEpochBegins) {
   if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
-  bool refused = true;
-  for (std::uint64_t nth = 1; refused && !testing::Test::HasFailure(); ++nth) {
-    LogGuard log;
-    log.expect("");
-    World world;
-    ASSERT_TRUE(begin_held_read(world));
+  refuse_each({}, begin_held_read, [](World& world, std::uint64_t nth) {
     EXPECT_EQ(world.cancel_all(0, 1), 1u);
-    refused = is_refused_one(nth, [&] { poll(world, 0); });
+    const bool refused = is_refused_one(nth, [&] { poll(world, 0); });
     expect_frame_or_end(world, nth);
-    ASSERT_LT(nth, kAllocationsMax);
-  }
+    return refused;
+  });
 }
 
 TEST(Memory, LacksWhenTwoRanksMeet) {
@@ -124,18 +124,14 @@ TEST(Memory, LacksWhenTwoRanksMeet) {
     bool is_first, asks_for_paths;
   };
   for (const Case& each : {Case{true, false}, Case{false, false}, Case{false, true}}) {
-    bool refused = true;
-    for (std::uint64_t nth = 1; refused && !testing::Test::HasFailure(); ++nth) {
-      LogGuard log;
-      log.expect("");
-      WorldShape shape;
-      if (each.asks_for_paths) shape.askers = {0, 1};
-      World world(std::move(shape));
-      ASSERT_TRUE(begin_meeting(world, each.is_first));
-      refused = is_refused_one(nth, [&] { poll(world, 0); });
+    WorldShape shape;
+    if (each.asks_for_paths) shape.askers = {0, 1};
+    const auto meet = [&](World& world) { return begin_meeting(world, each.is_first); };
+    refuse_each(shape, meet, [&](World& world, std::uint64_t nth) {
+      const bool refused = is_refused_one(nth, [&] { poll(world, 0); });
       expect_frame_or_end(world, nth, {0});
-      ASSERT_LT(nth, kAllocationsMax);
-    }
+      return refused;
+    });
   }
 }
 

@@ -1,8 +1,8 @@
 // How the streams of ranks in different processes wait for each other: host memory of every rank
 // and communicator into which its peers' streams write that they are ready, and those that launch
 // that they are done. A rank's stream waits for words of its own, so the rank alone can end every
-// wait of its own. No peer undoes that: calls that may be in streams at the same time have
-// different words, so whoever writes late writes what his call's wait is for. The rank's own stream
+// wait of its own. No peer undoes that: calls that may be in streams at the same time have words of
+// their own, so a late write touches that of its call alone. The rank's own stream
 // writes there, too, which calls it is past: a word costs less than an event, for which processes
 // that share a GPU would take turns on it. For calls that are enqueued one by one; those of graphs
 // have words of their own (graph_flags.h).
@@ -35,9 +35,9 @@ class FlagPage {
   SharedPages& pages() { return *pages_; }
 
   /// Enqueues the next call on `stream`, which comes behind the one before, and is at most the
-  /// kCallsAheadMax-th that the streams are not past: tells those that launch
-  /// that this rank is ready; a rank that launches waits until all are, and for what `launch`
-  /// enqueues, tells all that it is done; then waits for all that launch.
+  /// kCallsAheadMax-th that the streams are not past: tells those that launch that this rank is
+  /// ready; a rank that launches waits until all are, and for what `launch` enqueues, tells all
+  /// that it is done; then waits for all that launch.
   Status enqueue(CUstream stream, const std::function<Status()>& launch);
   /// Of the call that was enqueued last.
   std::uint32_t sequence() const { return sequence_; }
