@@ -111,6 +111,21 @@ TEST_F(StreamSharing, ASlowConnectionCarriesOnlyWhatItCan) {
 }
 
 // Where data may be on its way on each, each has to say that there will be no more.
+TEST_F(StreamSharing, WithinAHostTakesReno) {
+  int connected = 0;
+  for (const int fd : open_tcp_sockets()) {
+    char control[16] = "";
+    socklen_t bytes = sizeof control;
+    sockaddr_storage peer{};
+    socklen_t peer_bytes = sizeof peer;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_bytes) != 0) continue;
+    ASSERT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control, &bytes), 0);
+    EXPECT_STREQ(control, "reno");
+    ++connected;
+  }
+  EXPECT_EQ(connected, 4);
+}
+
 TEST_F(StreamSharing, TheEndOfACommunicatorIsSaidOnEveryConnection) {
   job.post(0, 1, frame_of(1000, 0, FrameKind::kLeft), {}, 0);
   const auto& arrived = job.sinks[1]->frames;

@@ -33,6 +33,10 @@ constexpr int kReceiveCallsPerTurn = 4;
 // may not.
 constexpr std::size_t kSendBytesAtOnce = 8 * kFramePayloadMax;
 constexpr int kPartsMax = 32;
+// The congestion control of what a host sends to itself, where no queue is to be kept short: BBR,
+// which a host may have for all connections, would hold it to the rate that it has measured. Where
+// an administrator has forbidden this one, that stays.
+constexpr char kControlWithinHost[] = "reno";
 // The most that the kernel has of one of several streams beyond what the other host has room for.
 constexpr int kUnsentBytesMax = 128 * 1024;
 
@@ -50,6 +54,11 @@ void Stream::attach(Connection connection) {
   same_host_ = connection.same_host;
   remote_ = std::move(connection.remote);
   first_bytes_ = std::move(connection.first_bytes);
+  // UNIX sockets do not know the option.
+  if (same_host_) {
+    ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_CONGESTION, kControlWithinHost,
+                 sizeof kControlWithinHost - 1);
+  }
 }
 
 void Stream::take_from(FrameWriter* waiting) {
