@@ -190,8 +190,9 @@ std::string no_algorithm_called(std::string_view name, Collective collective) {
 }
 
 Status check_hint(Collective collective, std::string_view hint) {
-  if (hint == "native" || find(collective, hint) != nullptr) return Status();
-  return Status(ErrorCode::kInvalidArgument, no_algorithm_called(hint, collective) + ", native");
+  if (hint == "native" || hint == kAutomatic || find(collective, hint) != nullptr) return Status();
+  return Status(ErrorCode::kInvalidArgument,
+                no_algorithm_called(hint, collective) + ", native, auto");
 }
 
 // Asked for: the first row with its name says how blocks are cut.

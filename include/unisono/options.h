@@ -64,8 +64,8 @@ struct CallOptions {
   /// Zero: the communicator's default. When it passes, the communicator fails everywhere and the
   /// error lists who had arrived.
   std::chrono::milliseconds timeout{0};
-  /// An algorithm of `unisono plan --list` ("ring", "native", ...); empty: selection decides. The
-  /// same on all ranks. Must outlive the call.
+  /// An algorithm of `unisono plan --list` ("ring", "native", ...), or "auto": selection decides;
+  /// empty: UNISONO_ALGORITHM, or selection. The same on all ranks. Must outlive the call.
   std::string_view algorithm{};
   Order order = Order::kAny;
   /// For calls on device memory. The call's work runs in the order of the stream: after what is in

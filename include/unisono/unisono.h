@@ -205,7 +205,7 @@ typedef struct unisono_user_op {
 typedef struct unisono_call_options {
   size_t size;
   int64_t timeout_ms;             /* 0: the communicator's */
-  const char* algorithm;          /* outlives the call; null: selection decides */
+  const char* algorithm;          /* outlives the call; "auto": selection; null: the job's */
   unisono_order order;            /* default UNISONO_ORDER_ANY */
   int32_t has_stream;             /* 0: no stream */
   void* stream;                   /* a CUDA stream, where has_stream is not 0 */

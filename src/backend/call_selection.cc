@@ -43,9 +43,8 @@ Result<algorithms::Choice> CallSelection::preview(const Call& call, std::size_t 
   return choose(call, agreed(call.collective, bytes));
 }
 
-Result<algorithms::Choice> CallSelection::select(Collective collective, std::size_t bytes,
-                                                 std::string_view hint) const {
-  return fixed_.table.choose(request_for(collective, agreed(collective, bytes)), hint);
+Result<algorithms::Choice> CallSelection::select(Collective collective, std::size_t bytes) const {
+  return fixed_.table.choose(request_for(collective, agreed(collective, bytes)), "");
 }
 
 Result<algorithms::Choice> CallSelection::choose(const Call& call, std::size_t agreed_bytes) const {

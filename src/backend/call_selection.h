@@ -36,12 +36,11 @@ class CallSelection {
   explicit CallSelection(const Circumstances& circumstances) : fixed_(circumstances) {}
 
   algorithms::Link link() const { return fixed_.link; }
-  /// For calls of this library's own: what users ask of theirs is not asked of these.
-  void drop_hints() { has_hints_ = false; }
-  /// `own`, or where that is empty the hint of the settings.
+  /// `own`, or where that is empty the hint of the settings. Empty: selection decides.
   std::string_view hint_for(Collective collective, std::string_view own) const {
-    if (!own.empty() || !has_hints_) return own;
-    return fixed_.hints[static_cast<std::size_t>(collective)];
+    const std::string_view hint =
+        own.empty() ? std::string_view(fixed_.hints[static_cast<std::size_t>(collective)]) : own;
+    return hint == algorithms::kAutomatic ? std::string_view() : hint;
   }
   /// What its reduction keeps: what it asks for, or what all do.
   Order order_of(const Call& call) const {
@@ -54,9 +53,8 @@ class CallSelection {
   /// What a call of so many bytes would run: of the call only the collective, the type, the
   /// operator and the options matter.
   Result<algorithms::Choice> preview(const Call& call, std::size_t bytes) const;
-  /// What a call runs whose order and operator are free.
-  Result<algorithms::Choice> select(Collective collective, std::size_t bytes,
-                                    std::string_view hint) const;
+  /// What a call runs whose order and operator are free, without hints.
+  Result<algorithms::Choice> select(Collective collective, std::size_t bytes) const;
   /// The same in words, with the hint of the settings.
   std::string explain(Collective collective, std::size_t bytes) const;
 
@@ -65,7 +63,6 @@ class CallSelection {
   Result<algorithms::Choice> choose(const Call& call, std::size_t agreed_bytes) const;
 
   Circumstances fixed_;
-  bool has_hints_ = true;
   // The table's answers, by collective, each made at its first call.
   std::array<std::vector<algorithms::NativeRange>, kCollectiveCount> native_ranges_;
 };

@@ -114,7 +114,7 @@ Result<Operation*> HostBackends::start_metadata_exchange(StartedCall& exchange, 
   CallShape shape;
   UNISONO_TRY(check_call(exchange.call, members_.self(), members_.size(), &shape));
   return start_collective(exchange, shape,
-                          selection_.select(Collective::kAllGather, shape.agreed_bytes, ""));
+                          selection_.select(Collective::kAllGather, shape.agreed_bytes));
 }
 
 }  // namespace unisono

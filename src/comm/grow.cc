@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "algorithms/selection.h"
 #include "base/fnv.h"
 #include "base/log.h"
 #include "base/process_facts.h"
@@ -27,7 +28,8 @@ std::string job_place(std::string_view name, std::string_view job) {
 }
 
 Call first_call(milliseconds timeout) {
-  return {.collective = Collective::kBarrier, .options = {.timeout = timeout}};
+  return {.collective = Collective::kBarrier,
+          .options = {.timeout = timeout, .algorithm = algorithms::kAutomatic}};
 }
 
 Status against(Rank rank, const Status& why) {
@@ -53,7 +55,7 @@ class GrowingMember final : public rendezvous::GrowingGroup {
               .in = in,
               .out = out,
               .count = bytes,
-              .options = {.timeout = timeout}})
+              .options = {.timeout = timeout, .algorithm = algorithms::kAutomatic}})
         .status;
   }
   // A member that is lost meanwhile will not come.

@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "algorithms/selection.h"
 #include "comm/communicator_state.h"
 #include "rendezvous/peer_information.h"
 
@@ -88,8 +89,7 @@ class HostRing {
                 .count = 1,
                 .type = DataType::kFloat64,
                 .options = options()};
-    // Whatever the settings ask for, nothing is reduced and all rank counts are served.
-    gather.options.algorithm = "bruck";
+    gather.options.algorithm = algorithms::kAutomatic;
     UNISONO_TRY(all_.run(gather).status);
     return *std::max_element(theirs.begin(), theirs.end());
   }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/selection.h"
 #include "base/communicator_id.h"
 #include "base/log.h"
 #include "comm/split.h"
@@ -132,7 +133,7 @@ Status Shrinking::form(std::uint32_t id, const std::vector<Rank>& survivors) {
   }
   const auto self = std::find(members.begin(), members.end(), runtime_.world().rank);
   const auto place = static_cast<Rank>(self - members.begin());
-  meeting_ = make_meeting(parent_.shared_runtime(), id, std::move(members), place);
+  meeting_ = make_enlisted(parent_.shared_runtime(), id, std::move(members), place, nullptr);
   UNISONO_ASSIGN(const FailedIn failed_in, agree_on_place());
   UNISONO_ASSIGN(made_, split(*meeting_, 0, place));
   made_->set_parent_failed_in(failed_in);
@@ -150,7 +151,8 @@ Result<FailedIn> Shrinking::agree_on_place() {
                          .out = least.data(),
                          .count = least.size(),
                          .type = DataType::kInt64,
-                         .op = ops::min})
+                         .op = ops::min,
+                         .options = {.algorithm = algorithms::kAutomatic}})
                   .status);
   return FailedIn{least[0] / 2, -least[1] > least[0]};
 }

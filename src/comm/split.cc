@@ -4,6 +4,7 @@
 #include <new>
 #include <numeric>
 
+#include "algorithms/selection.h"
 #include "base/communicator_id.h"
 #include "comm/link_measurement.h"
 #include "comm/part.h"
@@ -54,7 +55,8 @@ Result<std::vector<T>> share(CommunicatorState& parent, const T& mine) {
                         .in = &mine,
                         .out = all.data(),
                         .count = sizeof(T),
-                        .type = DataType::kUint8})
+                        .type = DataType::kUint8,
+                        .options = {.algorithm = algorithms::kAutomatic}})
                   .status);
   return all;
 }
@@ -138,13 +140,6 @@ std::shared_ptr<CommunicatorState> make_enlisted(std::shared_ptr<Runtime> runtim
                                                   std::move(native));
   const Engine::Lock lock(engine);
   made->enlist();
-  return made;
-}
-
-std::shared_ptr<CommunicatorState> make_meeting(std::shared_ptr<Runtime> runtime, std::uint32_t id,
-                                                std::vector<Rank> members, Rank rank) {
-  auto made = make_enlisted(std::move(runtime), id, std::move(members), rank, nullptr);
-  made->host().selection().drop_hints();
   return made;
 }
 
@@ -253,7 +248,7 @@ Status learn_links(const std::shared_ptr<Runtime>& runtime, TimePoint deadline) 
   // No communicator that is made later has this id: it would be rank 1's without a number.
   constexpr std::uint32_t kMeasuringId = 1;
   const std::shared_ptr<CommunicatorState> all =
-      make_meeting(runtime, kMeasuringId, all_ranks(*runtime), runtime->world().rank);
+      make_enlisted(runtime, kMeasuringId, all_ranks(*runtime), runtime->world().rank, nullptr);
   const Result<algorithms::LinkFacts> links = measure_links(*all, hosts, deadline);
   if (!links) {
     const Status& why = links.error();

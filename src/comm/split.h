@@ -20,10 +20,6 @@ std::shared_ptr<CommunicatorState> make_enlisted(std::shared_ptr<Runtime> runtim
                                                  std::vector<Rank> members, Rank rank,
                                                  std::unique_ptr<native::Group> native);
 
-/// Such a one for calls of the library's own: over transports, without the hints of settings.
-std::shared_ptr<CommunicatorState> make_meeting(std::shared_ptr<Runtime> runtime, std::uint32_t id,
-                                                std::vector<Rank> members, Rank rank);
-
 /// A number for a communicator whose first member is this rank. No number is given twice; 0 when
 /// none is left. Any thread.
 std::uint32_t take_communicator_id(Runtime& runtime);

@@ -167,7 +167,12 @@ void WatchedCommunicator::leave_job() {
   failure_.set(Status(ErrorCode::kClosed, "the communicator was closed on this rank"),
                place(nullptr));
   on_closing();
-  if (!requests_.running().empty()) give_back_buffers(Status(ErrorCode::kRankLeft, "", rank()));
+  // Others go on with what this rank has given. Who needs a message of it hears that it has left.
+  const auto& running = requests_.running();
+  const bool owes_a_part = std::any_of(running.begin(), running.end(), [](const auto& request) {
+    return !is_point_to_point(request.call.collective);
+  });
+  if (owes_a_part) give_back_buffers(Status(ErrorCode::kRankLeft, "", rank()));
   end_calls(failure());
   around_.engine.messenger().close(members_.id());
 }

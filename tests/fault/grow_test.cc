@@ -20,6 +20,7 @@
 #include "tests/support/map_store.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/seed.h"
+#include "tests/support/setting.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tested_transports.h"
 #include "tests/support/watchdog.h"
@@ -256,6 +257,19 @@ TEST(Grow, TakesInSeveralAtOnce) {
     require(grown.rank() == comm.rank(), "members come first");
     is_one_of_four(grown);
     expect_members(comm, comm.rank(), {0, 1});
+  });
+}
+
+// Members may be as many as the algorithm does not take.
+TEST(Grow, AsksNoAlgorithmOfTheSettings) {
+  const Setting setting("UNISONO_ALGORITHM", "broadcast=bine,all_gather=recursive_doubling");
+  MapStore store;
+  Newcomers newcomers(store);
+  newcomers.add(0, [](Communicator& comm) { comm.barrier(); });
+  run_ranks(3, "auto", [&](Communicator& comm) {
+    Communicator grown = comm.grow(store, kGroup, {.wait = kCallTimeout});
+    require(grown.size() == 4, "nobody came");
+    grown.barrier();
   });
 }
 

@@ -269,8 +269,8 @@ TEST(Shrink, DoesNotWaitForWhoHasClosedTheCommunicator) {
 // Survivors meet over transports, and may be as many as the algorithm does not take.
 TEST(Shrink, AsksNoAlgorithmOfTheSettings) {
   const Setting order("UNISONO_ORDER", "canonical");
-  for (const char* algorithms :
-       {"all_reduce=native,all_gather=native", "all_reduce=halving_doubling"}) {
+  for (const char* algorithms : {"all_reduce=native,all_gather=native",
+                                 "all_reduce=halving_doubling,all_gather=recursive_doubling"}) {
     SCOPED_TRACE(algorithms);
     const Setting setting("UNISONO_ALGORITHM", algorithms);
     run_ranks(4, "shm", [](Communicator& comm) {
@@ -281,7 +281,9 @@ TEST(Shrink, AsksNoAlgorithmOfTheSettings) {
       if (leaves) {
         part.close();
       } else {
-        EXPECT_EQ(part.shrink().size(), 3);
+        Communicator survivors = part.shrink();
+        EXPECT_EQ(survivors.size(), 3);
+        EXPECT_EQ(survivors.duplicate().size(), 3);
       }
       comm.barrier();
     });

@@ -124,8 +124,8 @@ TEST_F(CallSelectionTest, LooksAtNoBytesThatRanksDoNotAgreeOn) {
       "all_gather_v tcp 1 any any 0 linear - 0\n"
       "all_gather_v tcp 1 any any any ring - 0\n");
   const CallSelection made = selection({});
-  EXPECT_EQ(text_of(made.select(Collective::kAllToAllV, 1 << 20, "")), "linear");
-  EXPECT_EQ(text_of(made.select(Collective::kAllGatherV, 1 << 20, "")), "ring");
+  EXPECT_EQ(text_of(made.select(Collective::kAllToAllV, 1 << 20)), "linear");
+  EXPECT_EQ(text_of(made.select(Collective::kAllGatherV, 1 << 20)), "ring");
   EXPECT_EQ(text_of(made.preview({.collective = Collective::kAllToAllV}, 1 << 20)), "linear");
 }
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
         #: Seconds; the communicator's default where it is left away.
         timeout: Optional[float]
-        #: One of ``unisono plan --list``; the same on all ranks. Selection decides without it.
+        #: One of ``unisono plan --list``, or "auto": selection decides; the same on all ranks. Without
+        #: it what UNISONO_ALGORITHM says, or selection.
         algorithm: Optional[str]
         #: "canonical": bitwise the same result whatever the algorithm, transport and topology;
         #: "exact": also whichever rank has which addend (sums of float32, float16 and bfloat16).
