@@ -56,17 +56,6 @@ void give_received(const Received& got, unisono_received* taker) {
   give(received, taker);
 }
 
-/// Makes the call without addends, so that the other ranks hear that this one cannot give its own.
-void refuse_addends(Communicator& communicator) {
-  const void* const addend = nullptr;
-  const std::size_t length = detail::kOtherType;
-  try {
-    detail::all_reduce_addends(communicator, {&addend, 1}, {&length, 1}, nullptr, 0,
-                               DataType::kUint8, ops::sum, {});
-  } catch (const std::exception&) {  // the caller says why
-  }
-}
-
 CallOptions options_of(const unisono_call_options* options, Collective collective) {
   return make_call({collective}, nullptr, nullptr, 0, options).options;
 }
@@ -150,7 +139,7 @@ unisono_code unisono_all_reduce_addends(unisono_comm* comm, const void* const* a
     try {
       call = make_call({Collective::kAllReduce, type, op}, nullptr, out, count, options);
     } catch (const std::exception&) {
-      refuse_addends(value);
+      detail::refuse_addends(value);
       throw;
     }
     all_reduce_addends(value, given, call.out, call.count, call.type, call.op, call.options);

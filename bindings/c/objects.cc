@@ -28,7 +28,7 @@ ObjectOptions object_options(const unisono_object_options* given, const char* op
   ObjectOptions options;
   options.staging_bytes = set.staging_bytes;
   options.size_limit = set.size_limit;
-  options.call.timeout = time_limit(set.timeout_ms, operation);
+  options.call.timeout = std::chrono::milliseconds(set.timeout_ms);
   return options;
 }
 

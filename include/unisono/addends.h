@@ -52,6 +52,10 @@ UNISONO_API void all_reduce_addends(Communicator& communicator,
                                     std::span<const std::size_t> lengths, void* out,
                                     std::size_t count, DataType type, ReduceOp op,
                                     const CallOptions& options);
+/// Makes the call without addends, so that the other ranks hear that this one cannot give its own.
+/// Why is for the caller to say.
+UNISONO_API void refuse_addends(Communicator& communicator,
+                                const CallOptions& options = {}) noexcept;
 }  // namespace detail
 
 /// Of typed buffers: `addends` is a range of them.

@@ -511,6 +511,14 @@ class UNISONO_API Collectives {
     return start(typed(even(Collective::kExscan, op, 0, options), data));
   }
 
+  // ---- Counts of typed buffers, for languages with arrays: kInvalidArgument where one is too
+  // short
+
+  /// Sets the call's count from the lengths of its buffers.
+  void size_call(Call* call, std::size_t in_elements, std::size_t out_elements) const;
+  /// Makes it an in-place call on the buffer call->out, which has this length.
+  void place_call(Call* call, std::size_t elements) const;
+
  protected:
   Collectives() = default;
   explicit Collectives(std::shared_ptr<detail::CommunicatorState> state);
@@ -521,12 +529,6 @@ class UNISONO_API Collectives {
   std::shared_ptr<detail::CommunicatorState> state_;
 
  private:
-  // Throw kInvalidArgument where a buffer is too short.
-  /// Sets the call's count from the lengths of its buffers.
-  void size_call(Call* call, std::size_t in_elements, std::size_t out_elements) const;
-  /// Makes it an in-place call on the buffer call->out, which has this length.
-  void place_call(Call* call, std::size_t elements) const;
-
   static Call even(Collective collective, const void* in, void* out, std::size_t count,
                    DataType type, const ReduceOp& op, Rank root, const CallOptions& options) {
     return {.collective = collective,

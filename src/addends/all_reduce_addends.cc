@@ -293,4 +293,12 @@ void detail::all_reduce_addends(Communicator& communicator, std::span<const void
   reduce_all(communicator, {addends, out, count, type, op, options}, equal);
 }
 
+void detail::refuse_addends(Communicator& communicator, const CallOptions& options) noexcept {
+  try {
+    reduce_all(communicator, {{}, nullptr, 0, DataType::kUint8, ops::sum, options},
+               invalid("it has no addends to give"));
+  } catch (const std::exception&) {
+  }
+}
+
 }  // namespace unisono

@@ -46,6 +46,8 @@ std::string refusal_text(const Words& words, std::size_t ranks) {
              "ObjectOptions::call.algorithm empty";
     case Refusal::kEncoding:
       return "could not encode its part: its serializer or its range threw";
+    case Refusal::kTimeout:
+      return "gave a negative time-out; 0 is the communicator's default";
     case Refusal::kNone:
       break;
   }
@@ -60,7 +62,7 @@ Status check_form(std::span<const Words> table) {
     if ((words[0] & ~kKindMask) != kMagic || name_of(kind_of(words)).empty()) {
       return protocol(rank, "no object call");
     }
-    if (words[5] > static_cast<std::uint64_t>(Refusal::kEncoding)) {
+    if (words[5] > static_cast<std::uint64_t>(Refusal::kTimeout)) {
       return protocol(rank, "the unknown refusal " + std::to_string(words[5]));
     }
     if (words[2] == 0 || words[3] == 0) return protocol(rank, "a limit or staging of 0 bytes");
@@ -210,13 +212,15 @@ Agreement announce(Communicator& communicator, Announcement own, const ObjectOpt
   const Config& config = CommunicatorAccess::state(communicator)->runtime().config();
   own.limit = options.size_limit != 0 ? options.size_limit : config.object_limit_bytes;
   own.staging = options.staging_bytes != 0 ? options.staging_bytes : config.object_staging_bytes;
+  const std::chrono::milliseconds timeout = options.call.timeout;
   if (own.refusal == Refusal::kNone && !options.call.algorithm.empty()) {
     own.refusal = Refusal::kAlgorithm;
   }
+  if (own.refusal == Refusal::kNone && timeout.count() < 0) own.refusal = Refusal::kTimeout;
   const Words words = to_words(own);
   std::vector<Words> table(static_cast<std::size_t>(communicator.size()));
   communicator.all_gather(words.data(), table.data(), words.size(), DataType::kUint64,
-                          {.timeout = options.call.timeout});
+                          {.timeout = std::max(timeout, std::chrono::milliseconds(0))});
   Result<Agreement> agreement = judge(table);
   if (!agreement) fail(communicator, own.kind, agreement.error());
   return std::move(*agreement);

@@ -45,6 +45,7 @@ enum class Refusal : std::uint8_t {
   kNoBytes,     ///< null, but the detail is how many bytes there are to be
   kAlgorithm,   ///< it named an algorithm
   kEncoding,    ///< its serializer or the range of its list threw
+  kTimeout,     ///< its time-out is negative
 };
 
 struct Announcement {

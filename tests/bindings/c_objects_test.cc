@@ -84,6 +84,9 @@ TEST(CObjects, NullIsToldToAllRanks) {
     is_told(unisono_scatter_objects(comm, nullptr, bytes, 3, 1, nullptr, &objects));
     const void* const parts[] = {"a", nullptr, "c"};
     is_told(unisono_scatter_objects(comm, parts, bytes, 3, 1, nullptr, &objects));
+    unisono_object_options options = UNISONO_OBJECT_OPTIONS_INIT;
+    options.timeout_ms = rank == 1 ? -1 : 0;
+    is_told(unisono_all_gather_objects(comm, "four", 4, &options, &objects));
     EXPECT_EQ(objects, nullptr);
     EXPECT_TRUE(is_ok(unisono_barrier(comm, nullptr)));
   });

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "bindings/python/src/errors.h"
-#include "bindings/python/src/sizes.h"
 
 namespace unisono::python {
 namespace {
@@ -25,6 +24,39 @@ Use use_in_place(const Call& call, Rank rank) {
       return rank == call.root ? Use::kWrite : Use::kRead;
     default:
       return Use::kWrite;
+  }
+}
+
+bool reduces(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+    case Collective::kReduceScatter:
+    case Collective::kReduceScatterV:
+    case Collective::kScan:
+    case Collective::kExscan:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Whether this rank must give an input. Where blocks are uneven one of no elements may be missing.
+bool needs_input(const Call& call, Rank rank) {
+  switch (call.collective) {
+    case Collective::kBarrier:
+    case Collective::kReceive:
+    case Collective::kAllGatherV:
+    case Collective::kReduceScatterV:
+    case Collective::kGatherV:
+    case Collective::kScatterV:
+    case Collective::kAllToAllV:
+      return false;
+    case Collective::kBroadcast:
+    case Collective::kScatter:
+      return rank == call.root;
+    default:
+      return true;
   }
 }
 
@@ -178,20 +210,18 @@ void BorrowedCall::set_options(const Given& given) {
 void BorrowedCall::set_sizes(const Given& given, const Communicator& communicator) {
   call_.in = in_.data();
   call_.out = out_.data();
-  const Rank rank = communicator.rank();
-  const int ranks = communicator.size();
   if (communicator.empty()) return;  // the library says what is wrong
   if (given.out.is_none() && in_.is_given() && call_.collective != Collective::kSend) {
     if (call_.collective == Collective::kAllToAllV) {
       refuse(operation_, "out is missing, and this call is never in place");
     }
     call_.out = in_.data();
-    fit_in_place(&call_, in_.elements() * scale_, rank, ranks);
+    communicator.place_call(&call_, in_.elements() * scale_);
   } else {
-    if (!in_.is_given() && needs_input(call_, rank)) {
+    if (!in_.is_given() && needs_input(call_, communicator.rank())) {
       refuse(operation_, "in_ is missing: for a call in place give its array as in_, without out");
     }
-    fit_two_buffers(&call_, {in_.elements() * scale_, out_.elements() * scale_}, rank, ranks);
+    communicator.size_call(&call_, in_.elements() * scale_, out_.elements() * scale_);
   }
 }
 

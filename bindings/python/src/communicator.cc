@@ -156,21 +156,15 @@ void run_addends_of(Member& member, const nb::list& list) {
   if (error) std::rethrow_exception(error);
 }
 
-// Makes the call without addends, so that the other ranks hear that this one cannot lend its own.
+// This rank's cannot be lent: the caller raises why.
 void refuse_addends(Member& member, nb::handle timeout) {
   CallOptions options;
   try {
     options.timeout = milliseconds_of(timeout, "all_reduce_addends");
   } catch (const std::exception&) {  // it may be what is wrong: the default
   }
-  const void* const addend = nullptr;
-  const std::size_t length = detail::kOtherType;
-  try {
-    const Inside inside(member);
-    detail::all_reduce_addends(member.value(), {&addend, 1}, {&length, 1}, nullptr, 0,
-                               DataType::kUint8, ops::sum, options);
-  } catch (const Error&) {  // the caller raises why
-  }
+  const Inside inside(member);
+  detail::refuse_addends(member.value(), options);
 }
 
 // One list of arguments for all that take a call.

@@ -104,31 +104,37 @@ class Stream {
 };
 
 void gather(Member& member, nb::handle data, std::uint64_t size, nb::handle fill, nb::handle sink,
-            Rank root, std::size_t staging_bytes, std::uint64_t size_limit, nb::handle timeout) {
-  const ObjectOptions options = object_options(staging_bytes, size_limit, timeout);
+            Rank root, nb::handle staging_bytes, nb::handle size_limit, nb::handle timeout) {
+  const GivenOptions given(staging_bytes, size_limit, timeout);
   Stream stream(member, {data, size, fill, sink});
   stream.run([&](Communicator& communicator, const ObjectSource& source, const ObjectSink& taker) {
-    stream_gather_objects(communicator, source, root, taker, options);
+    given.make_call([&](const ObjectOptions& options) {
+      stream_gather_objects(communicator, source, root, taker, options);
+    });
   });
 }
 
 void all_gather(Member& member, nb::handle data, std::uint64_t size, nb::handle fill,
-                nb::handle sink, std::size_t staging_bytes, std::uint64_t size_limit,
+                nb::handle sink, nb::handle staging_bytes, nb::handle size_limit,
                 nb::handle timeout) {
-  const ObjectOptions options = object_options(staging_bytes, size_limit, timeout);
+  const GivenOptions given(staging_bytes, size_limit, timeout);
   Stream stream(member, {data, size, fill, sink});
   stream.run([&](Communicator& communicator, const ObjectSource& source, const ObjectSink& taker) {
-    stream_all_gather_objects(communicator, source, taker, options);
+    given.make_call([&](const ObjectOptions& options) {
+      stream_all_gather_objects(communicator, source, taker, options);
+    });
   });
 }
 
 void broadcast(Member& member, nb::handle data, std::uint64_t size, nb::handle fill,
-               nb::handle sink, Rank root, std::size_t staging_bytes, std::uint64_t size_limit,
+               nb::handle sink, Rank root, nb::handle staging_bytes, nb::handle size_limit,
                nb::handle timeout) {
-  const ObjectOptions options = object_options(staging_bytes, size_limit, timeout);
+  const GivenOptions given(staging_bytes, size_limit, timeout);
   Stream stream(member, {data, size, fill, sink});
   stream.run([&](Communicator& communicator, const ObjectSource& source, const ObjectSink& taker) {
-    stream_broadcast_object(communicator, source, root, taker, options);
+    given.make_call([&](const ObjectOptions& options) {
+      stream_broadcast_object(communicator, source, root, taker, options);
+    });
   });
 }
 

@@ -11,6 +11,7 @@
 
 #include "bindings/python/src/calls.h"
 #include "bindings/python/src/communicator.h"
+#include "bindings/python/src/errors.h"
 #include "bindings/python/src/parcel.h"
 #include "unisono/objects.h"
 
@@ -18,6 +19,8 @@ namespace nb = nanobind;
 
 namespace unisono::python {
 namespace {
+
+constexpr const char* kOperation = "objects";
 
 /// Sections that Python lends: a list of objects with the buffer protocol, or a text that says why
 /// the object could not be pickled.
@@ -128,64 +131,74 @@ class Inbox {
   std::exception_ptr failure_;
 };
 
-nb::object gather(Member& member, nb::handle parts, Rank root, std::size_t staging_bytes,
-                  std::uint64_t size_limit, nb::handle timeout) {
+std::uint64_t bytes_of(nb::handle given, const char* what) {
+  std::uint64_t bytes = 0;
+  if (!nb::try_cast(given, bytes)) refuse(kOperation, std::string(what) + " is no number of bytes");
+  return bytes;
+}
+
+nb::object gather(Member& member, nb::handle parts, Rank root, nb::handle staging_bytes,
+                  nb::handle size_limit, nb::handle timeout) {
   const Lent lent(parts);
-  const ObjectOptions options = object_options(staging_bytes, size_limit, timeout);
+  const GivenOptions given(staging_bytes, size_limit, timeout);
   const bool is_root = member.value().rank() == root;  // a body that ends meanwhile takes it away
   Inbox inbox(member.value().size());
-  {
+  given.make_call([&](const ObjectOptions& options) {
     const Inside inside(member);
     stream_gather_objects(member.value(), lent.source(), root, inbox.sink(), options);
-  }
+  });
   return is_root ? nb::object(inbox.take_all()) : nb::none();
 }
 
-nb::list all_gather(Member& member, nb::handle parts, std::size_t staging_bytes,
-                    std::uint64_t size_limit, nb::handle timeout) {
+nb::list all_gather(Member& member, nb::handle parts, nb::handle staging_bytes,
+                    nb::handle size_limit, nb::handle timeout) {
   const Lent lent(parts);
-  const ObjectOptions options = object_options(staging_bytes, size_limit, timeout);
+  const GivenOptions given(staging_bytes, size_limit, timeout);
   Inbox inbox(member.value().size());
-  {
+  given.make_call([&](const ObjectOptions& options) {
     const Inside inside(member);
     stream_all_gather_objects(member.value(), lent.source(), inbox.sink(), options);
-  }
+  });
   return inbox.take_all();
 }
 
-nb::object broadcast(Member& member, nb::handle parts, Rank root, std::size_t staging_bytes,
-                     std::uint64_t size_limit, nb::handle timeout) {
+nb::object broadcast(Member& member, nb::handle parts, Rank root, nb::handle staging_bytes,
+                     nb::handle size_limit, nb::handle timeout) {
   const Lent lent(parts);
-  const ObjectOptions options = object_options(staging_bytes, size_limit, timeout);
+  const GivenOptions given(staging_bytes, size_limit, timeout);
   const bool is_root = member.value().rank() == root;  // as in gather()
   Inbox inbox(member.value().size());
-  {
+  given.make_call([&](const ObjectOptions& options) {
     const Inside inside(member);
     stream_broadcast_object(member.value(), lent.source(), root, inbox.sink(), options);
-  }
+  });
   return is_root ? nb::none() : nb::object(inbox.take(root));
 }
 
-nb::list scatter(Member& member, const nb::list& objects, Rank root, std::size_t staging_bytes,
-                 std::uint64_t size_limit, nb::handle timeout) {
+nb::list scatter(Member& member, const nb::list& objects, Rank root, nb::handle staging_bytes,
+                 nb::handle size_limit, nb::handle timeout) {
   std::vector<detail::Encoded> encoded;
   for (const nb::handle parts : objects) encoded.push_back(encoded_or_failure(parts));
-  const ObjectOptions options = object_options(staging_bytes, size_limit, timeout);
+  const GivenOptions given(staging_bytes, size_limit, timeout);
   ObjectBytes bytes;
-  {
+  given.make_call([&](const ObjectOptions& options) {
     const Inside inside(member);
     bytes = detail::scatter_encoded(member.value(), encoded, root, options);
-  }
+  });
   return as_list(open_parcel(root, std::move(bytes)));
 }
 
 }  // namespace
 
-ObjectOptions object_options(std::size_t staging_bytes, std::uint64_t size_limit,
-                             nb::handle timeout) {
-  return {.staging_bytes = staging_bytes,
-          .size_limit = size_limit,
-          .call = {.timeout = milliseconds_of(timeout, "objects")}};
+GivenOptions::GivenOptions(nb::handle staging_bytes, nb::handle size_limit, nb::handle timeout) {
+  try {
+    options_.staging_bytes = bytes_of(staging_bytes, "staging_bytes");
+    options_.size_limit = bytes_of(size_limit, "size_limit");
+    options_.call.timeout = milliseconds_of(timeout, kOperation);
+  } catch (...) {
+    failure_ = std::current_exception();
+    options_.call.timeout = std::chrono::milliseconds(-1);
+  }
 }
 
 void define_objects(nb::module_& module) {

@@ -98,14 +98,24 @@ PendingCall::~PendingCall() {
   destroy_buried();
 }
 
+Status PendingCall::status() const {
+  const Status status = request_.status();
+  if (!status) return status;
+  return is_settled() ? whole_ : check_is_whole();
+}
+
+// Fails where a message ended inside an element. Of other calls the bytes say nothing: the request
+// may have been an earlier receive's.
+Status PendingCall::check_is_whole() const {
+  if (call_->call().collective != Collective::kReceive) return Status();
+  return call_->check_is_whole({source(), tag(), request_.bytes()});
+}
+
 void PendingCall::settle() {
+  if (is_settled()) return;
+  if (request_.status()) whole_ = check_is_whole();
   const std::unique_ptr<BorrowedCall> call = std::move(call_);
-  if (!call) return;
   failure_ = call->failure();
-  // Of other calls the bytes say nothing: the request may have been an earlier receive's.
-  if (call->call().collective == Collective::kReceive && request_.status()) {
-    whole_ = call->check_is_whole({source(), tag(), request_.bytes()});
-  }
 }
 
 void PendingCall::raise_failure() const {

@@ -36,7 +36,7 @@ class PendingCall : public Mortal {
   void raise_failure() const;
   /// Whether it is known to be over. Asks nobody.
   bool is_settled() const { return call_ == nullptr; }
-  Status status() const { return whole_ ? request_.status() : whole_; }
+  Status status() const;
   /// Calls `function` once the call is over, on whichever thread finds out.
   void on_completion(nb::object function);
   Rank source() const { return request_.source(); }
@@ -50,6 +50,7 @@ class PendingCall : public Mortal {
   nb::object& failure() { return failure_; }
 
  private:
+  Status check_is_whole() const;
   std::size_t elements_in(std::size_t bytes) const { return bytes / item_bytes_; }
 
   nb::object member_;  // goes last
@@ -58,7 +59,7 @@ class PendingCall : public Mortal {
   std::size_t item_bytes_;
   nb::object failure_;        ///< of a user operator
   std::exception_ptr error_;  ///< of the library
-  Status whole_;              ///< fails where a message ended inside an element
+  Status whole_;              ///< of a call that is over: check_is_whole()
 };
 
 void define_requests(nb::module_& module);

@@ -157,7 +157,7 @@ def test_outputs_that_are_refused(comm):
         comm.all_gather(data, np.ones(4 * comm.size - 1))
     with pytest.raises(unisono.InvalidArgument, match="no blocks of one length"):
         comm.all_to_all(np.ones(comm.size + 1), np.ones(comm.size + 1))
-    with pytest.raises(unisono.InvalidArgument, match="counts; give one for each"):
+    with pytest.raises(unisono.InvalidArgument, match="counts; one for each"):
         comm.all_gather_v(data, np.ones(9), [4])
     both = np.ones(8)
     with pytest.raises(unisono.InvalidArgument, match="overlap"):

@@ -183,3 +183,21 @@ def test_wrong_roots_and_numbers(comm):
     with pytest.raises(unisono.InvalidArgument):
         comm.scatter_objects([1] * (comm.size + 1) if comm.rank == 0 else None)
     assert comm.broadcast_object(comm.rank) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"timeout": -1}, {"timeout": "soon"}, {"staging_bytes": -1}, {"size_limit": 1 << 64}],
+)
+def test_options_that_are_wrong_on_one_rank(comm, wrong):
+    """The others hear of it. What is wrong is told to the rank itself."""
+    given = wrong if comm.rank == 1 else {}
+    for call in [
+        lambda: comm.all_gather_objects(1, **given),
+        lambda: comm.stream_all_gather_objects(b"1", lambda piece: None, **given),
+    ]:
+        with pytest.raises((unisono.InvalidArgument, TypeError)) as caught:
+            call()
+        if comm.rank != 1:
+            assert caught.value.rank == 1
+    assert comm.all_gather_objects(comm.rank) == list(range(comm.size))

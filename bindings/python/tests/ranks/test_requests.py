@@ -80,6 +80,12 @@ def test_a_message_that_ends_inside_an_element(comm):
     for request in requests:
         assert request.test() and isinstance(request.status, unisono.InvalidArgument)
         check(request.wait)
+    seen = []
+    request = comm.receive_async(dates, before, tag=7)
+    request.on_completion(lambda: seen.append(request.status))
+    comm.send(sent, after, tag=7)
+    check(request.wait)
+    assert [type(status) for status in seen] == [unisono.InvalidArgument]
     got = comm.send_receive(np.zeros(2, "M8[s]"), after, dates, before, tag=7)
     assert got == unisono.Received(before, 7, 2)
 
