@@ -6,6 +6,7 @@
 #include <array>
 
 #include "algorithms/rank_math.h"
+#include "plan/plan_builder.h"
 
 namespace unisono::algorithms {
 
@@ -28,5 +29,11 @@ struct BinomialSubtree {
     return {Run{0, head}, Run{head, size - head}};
   }
 };
+
+/// `count` blocks from offset `first` of what a subtree holds.
+inline plan::ChunkRange blocks_of(const plan::ChunkRange& held, int first, int count, int chunks) {
+  return plan::part(held, static_cast<std::uint32_t>(first * chunks),
+                    static_cast<std::uint32_t>(count * chunks));
+}
 
 }  // namespace unisono::algorithms

@@ -30,7 +30,6 @@ constexpr DefaultRow kDefaults[]{
     {Collective::kAllReduce, kAnyRanks, 256 * kKiB, "halving_doubling", 0},
     {Collective::kAllReduce, kAnyRanks, kAnySize, "ring", kMiB},
     {Collective::kAllReduce, kAnyRanks, kAnySize, "two_shot", kMiB},
-    {Collective::kAllReduce, kAnyRanks, kAnySize, "one_shot", 0},
     {Collective::kReduce, kAnyRanks, 256 * kKiB, "binomial", 0},
     {Collective::kReduce, kAnyRanks, kAnySize, "pipelined_chain", 512 * kKiB},
     {Collective::kReduce, kAnyRanks, kAnySize, "linear", kMiB},
@@ -58,9 +57,9 @@ constexpr DefaultRow kDefaults[]{
     {Collective::kAllToAllV, kAnyRanks, kAnySize, "pairwise", 0},
     {Collective::kBarrier, kAnyRanks, kAnySize, "dissemination", 0},
     {Collective::kScan, kAnyRanks, kAnySize, "recursive_doubling", 0},
-    {Collective::kScan, kAnyRanks, kAnySize, "linear", 0},
+    {Collective::kScan, kAnyRanks, kAnySize, "direct", 0},
     {Collective::kExscan, kAnyRanks, kAnySize, "recursive_doubling", 0},
-    {Collective::kExscan, kAnyRanks, kAnySize, "linear", 0},
+    {Collective::kExscan, kAnyRanks, kAnySize, "direct", 0},
 };
 
 // A file says what it says.

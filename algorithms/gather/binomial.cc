@@ -16,12 +16,6 @@ namespace {
 
 using plan::ChunkRange;
 
-// `count` blocks from offset `first` of a subtree's run.
-ChunkRange blocks_of(const ChunkRange& held, int first, int count, int chunks) {
-  return plan::part(held, static_cast<std::uint32_t>(first * chunks),
-                    static_cast<std::uint32_t>(count * chunks));
-}
-
 // One scratch block for each rank of the subtree, the first filled with our own.
 ChunkRange make_room(plan::PlanBuilder& builder, int blocks) {
   ChunkRange room = builder.add_scratch(builder.input(0));

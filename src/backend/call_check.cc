@@ -155,6 +155,10 @@ Status measure(const Call& call, Rank rank, int size, Extents* e) {
 Status check_buffers(const Call& call, const Extents& e, bool* in_place) {
   const auto* in = static_cast<const std::byte*>(call.in);
   const auto* out = static_cast<const std::byte*>(call.out);
+  const InPlace rule = facts_of(call.collective).in_place;
+  if (rule == InPlace::kAlways && in != out) {
+    return invalid("the call has one buffer: in and out are to be the same place");
+  }
   if (e.input > 0 && in == nullptr) {
     return invalid("in is null but " + std::to_string(e.input) + " bytes are read from it");
   }
@@ -163,7 +167,6 @@ Status check_buffers(const Call& call, const Extents& e, bool* in_place) {
   }
   *in_place = false;
   if (e.input == 0 || e.output == 0) return Status();
-  const InPlace rule = facts_of(call.collective).in_place;
   if (rule == InPlace::kAlways) {
     *in_place = true;
     return Status();
@@ -237,7 +240,7 @@ Status check_call(const Call& call, Rank rank, int size, CallShape* shape) {
   const bool any_source = call.collective == Collective::kReceive && other == kAnyRank;
   if ((is_rooted_one || is_point_to_point(call.collective)) && !any_source &&
       (other < 0 || other >= size)) {
-    if (other == kNoRank) return invalid("it names no peer (Call::peer)");
+    if (!is_rooted_one && other == kNoRank) return invalid("it names no peer (Call::peer)");
     return invalid(std::string(is_rooted_one ? "root " : "peer ") + std::to_string(other) +
                    " is not a rank of 0.." + std::to_string(size - 1));
   }
@@ -276,7 +279,8 @@ Status fit_buffers(Call* call, std::size_t in_elements, std::size_t out_elements
     UNISONO_TRY(check_lists(blocks, blocks_come_in ? "in" : "out", size));
     call->count = blocks.counts[static_cast<std::size_t>(rank)];
   } else if (!facts.exchanges_blocks()) {
-    call->count = blocks_come_in ? out_elements : in_elements;
+    const bool has_input = facts.input.holds != Holds::kNothing;
+    call->count = has_input && !blocks_come_in ? in_elements : out_elements;
   } else if (!facts.is_uneven) {
     if (ranks > 0 && in_elements % ranks != 0) return no_whole_blocks("in", in_elements, ranks);
     call->count = ranks == 0 ? 0 : in_elements / ranks;

@@ -57,7 +57,6 @@ class Reduction {
 
   DataType type() const { return type_; }
   std::size_t element_bytes() const { return size_of(type_); }
-  bool commutative() const { return op_.kind != OpKind::kUser || op_.commutative; }
   const ReduceOp& op() const { return op_; }
 
  private:

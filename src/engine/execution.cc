@@ -10,10 +10,6 @@ namespace {
 using plan::Buffer;
 using plan::StepKind;
 
-bool receives(StepKind kind) {
-  return kind == StepKind::kReceive || kind == StepKind::kReceiveReduce;
-}
-
 std::size_t extent(const plan::BufferLayout& layout) {
   std::size_t end = 0;
   for (std::size_t chunk = 0; chunk < layout.chunk_count(); ++chunk) {
@@ -107,7 +103,6 @@ PreparedPlan PreparedPlan::make(plan::Plan plan, plan::BufferLayout input,
                                 plan::BufferLayout output) {
   PreparedPlan prepared;
   prepared.input_bytes = extent(input);
-  prepared.output_bytes = extent(output);
   const plan::ChunkLayout layout =
       plan::ChunkLayout::bind(plan, std::move(input), std::move(output));
   prepared.scratch_bytes = layout.scratch_bytes;

@@ -64,7 +64,6 @@ struct PreparedPlan {
   bool only_sends = false;  ///< some messages, and none that this rank receives
   std::size_t scratch_bytes = 0;
   std::size_t input_bytes = 0;
-  std::size_t output_bytes = 0;
 };
 
 class Execution final : public Operation, private MessageOwner {

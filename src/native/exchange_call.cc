@@ -66,6 +66,11 @@ void ExchangeCall::choose_units() {
   }
 }
 
+// Of the most ranks, whose pieces are the shortest, a block may have 32 GiB at least.
+static_assert(shm::kWindowSlotBytes / shm::kLocalRanksMax / shm::kLineBytes * shm::kLineBytes *
+                  kChunksMax >=
+              std::size_t{32} << 30);
+
 Status ExchangeCall::plan(Offer* offer) {
   choose_units();
   filled_ = round_ = own_taken_ = 0;

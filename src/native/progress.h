@@ -14,7 +14,7 @@
 
 namespace unisono::native {
 
-inline constexpr int kChunkBits = 22;
+inline constexpr int kChunkBits = 26;
 inline constexpr std::uint64_t kChunksMax = (std::uint64_t{1} << kChunkBits) - 1;
 
 class Progress {

@@ -85,6 +85,10 @@ struct Plan {
   std::vector<ChunkRange> operands;         ///< flat; see Step
 };
 
+inline bool receives(StepKind kind) {
+  return kind == StepKind::kReceive || kind == StepKind::kReceiveReduce;
+}
+
 /// What a step reads of this rank's buffers.
 inline std::span<const ChunkRange> sources_of(const Plan& plan, const Step& step) {
   if (step.kind == StepKind::kReceive) return {};

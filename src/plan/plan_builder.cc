@@ -5,13 +5,6 @@
 #include "base/assert.h"
 
 namespace unisono::plan {
-namespace {
-
-bool receives(StepKind kind) {
-  return kind == StepKind::kReceive || kind == StepKind::kReceiveReduce;
-}
-
-}  // namespace
 
 PlanBuilder::PlanBuilder(const PlanRequest& request, std::string_view algorithm, int input_blocks,
                          int output_blocks)

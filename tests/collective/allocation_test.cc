@@ -40,7 +40,7 @@ struct Shape {
 
   Call call() {
     return {.collective = collective,
-            .in = in.data(),
+            .in = collective == Collective::kBroadcast ? out.data() : in.data(),
             .out = out.data(),
             .count = count,
             .type = DataType::kFloat32,

@@ -182,12 +182,18 @@ TEST(CollectiveTable, HasADefaultRowForEach) {
   const algorithms::SelectionTable table = algorithms::SelectionTable::defaults();
   for (const CollectiveFacts& facts : collective_rows::kAll) {
     if (!facts.is_collective()) continue;
-    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1} << 40}) {
-      const auto choice =
-          table.choose({.collective = facts.collective, .ranks = 7, .bytes = bytes}, "");
-      ASSERT_TRUE(choice) << facts.name;
-      ASSERT_NE(choice->algorithm, nullptr) << facts.name;
-      EXPECT_NE(choice->row, nullptr) << facts.name << " of " << bytes << " bytes";
+    for (const Order order : {Order::kAny, Order::kCanonical, Order::kExact}) {
+      for (const std::size_t bytes : {std::size_t{0}, std::size_t{1} << 40}) {
+        const auto choice = table.choose({.collective = facts.collective,
+                                          .ranks = 7,
+                                          .bytes = bytes,
+                                          .commutative = order == Order::kAny,
+                                          .order = order},
+                                         "");
+        ASSERT_TRUE(choice) << facts.name;
+        ASSERT_NE(choice->algorithm, nullptr) << facts.name;
+        EXPECT_NE(choice->row, nullptr) << facts.name << " of " << bytes << " bytes";
+      }
     }
   }
 }

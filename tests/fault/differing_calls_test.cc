@@ -85,6 +85,7 @@ Call call_of(Collective collective, std::size_t elements, int ranks, Rank rank, 
   };
   if (has_counts(facts.input)) call.in_counts = room->in_counts;
   if (has_counts(facts.output)) call.out_counts = room->out_counts;
+  if (facts.in_place == InPlace::kAlways) call.in = call.out;
   return call;
 }
 
@@ -94,6 +95,7 @@ Call odd_form(Call call, Argument argument, Rank rank, Room* room) {
     case Argument::kCollective:
       call.collective =
           call.collective == Collective::kBroadcast ? Collective::kReduce : Collective::kBroadcast;
+      call.in = call.out;
       return call;
     case Argument::kRoot:
       call.root = rank;

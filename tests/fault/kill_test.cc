@@ -37,7 +37,7 @@ class AnyCall {
   AnyCall(Collective collective, std::size_t count)
       : in_(count * kRanks, 1.0f), out_(count * kRanks), counts_(kRanks, count) {
     call_ = {.collective = collective,
-             .in = in_.data(),
+             .in = collective == Collective::kBroadcast ? out_.data() : in_.data(),
              .out = out_.data(),
              .count = count,
              .type = DataType::kFloat32,

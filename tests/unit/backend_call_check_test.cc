@@ -69,6 +69,7 @@ TEST(CallCheck, TellsOfRanksThatAreNone) {
   expect_each_told({
       {with(broadcast, [](Call& c) { c.root = 3; }), "root 3 is not a rank of 0..2"},
       {with(broadcast, [](Call& c) { c.root = -1; }), "root -1 is not a rank of 0..2"},
+      {with(broadcast, [](Call& c) { c.root = kNoRank; }), "root -2 is not a rank of 0..2"},
       {with(send, [](Call& c) { c.peer = 3; }), "peer 3 is not a rank of 0..2"},
       {with(send, [](Call& c) { c.peer = kAnyRank; }), "peer -1 is not a rank of 0..2"},
       {send, "it names no peer (Call::peer)"},
@@ -127,6 +128,8 @@ TEST(CallCheck, TellsOfCountsThatDoNotFit) {
       {with(gather, [](Call& c) { c.out_displacements = overlapping; }),
        "the blocks of rank 0 (elements 0 to 3) and rank 1 (elements 3 to 4) in out overlap"},
       {root, "the root's own count is 4 but counts[1] is 2"},
+      {with(call_of(Collective::kBroadcast), [](Call& c) { c.out = memory + 512; }),
+       "the call has one buffer"},
   });
 }
 
@@ -183,7 +186,7 @@ TEST(CallCheck, KnowsCallsInPlace) {
   EXPECT_TRUE(is_in_place(Collective::kAllGather, 16, 0)) << "block 1 of the output";
   EXPECT_TRUE(is_in_place(Collective::kReduceScatter, 0, 16)) << "block 1 of the input";
   EXPECT_TRUE(is_in_place(Collective::kAllToAll, 0, 0));
-  EXPECT_TRUE(is_in_place(Collective::kBroadcast, 0, 512)) << "it has one buffer";
+  EXPECT_TRUE(is_in_place(Collective::kBroadcast, 0, 0)) << "it has one buffer";
   EXPECT_FALSE(is_in_place(Collective::kReduce, 0, 0)) << "this rank has no output";
 }
 
@@ -207,6 +210,9 @@ TEST(FitBuffers, TakesTheCountFromTheLengths) {
   call = call_of(Collective::kAllToAll);
   EXPECT_THAT(fit_buffers(&call, 20, 20, kSelf, kSize).message(),
               HasSubstr("in has 20 elements, which make no blocks of one length for 3 ranks"));
+  call = call_of(Collective::kReceive);
+  EXPECT_TRUE(fit_buffers(&call, 0, 5, kSelf, kSize));
+  EXPECT_EQ(call.count, 5u);
   call = call_of(Collective::kAllGather);
   EXPECT_THAT(fit_buffers(&call, 5, 14, kSelf, kSize).message(),
               HasSubstr("out has 14 elements and 15 are needed"));

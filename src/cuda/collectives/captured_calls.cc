@@ -24,12 +24,14 @@ Status CapturedCalls::begin(CUstream stream, std::uint64_t capture) {
 }
 
 Status CapturedCalls::end(CUstream stream, std::uint64_t capture) {
-  CUevent& last = last_[capture];
-  if (last == nullptr) {
-    UNISONO_ASSIGN(last, device_.take_event());
+  auto last = last_.find(capture);
+  if (last == last_.end()) {
+    UNISONO_ASSIGN(const CUevent event, device_.take_event());
+    last = last_.emplace(capture, event).first;
   }
   const cuda::CudaApi& api = device_.api();
-  return api.check(api.EventRecord(last, stream), "capturing an event on " + device_.name());
+  return api.check(api.EventRecord(last->second, stream),
+                   "capturing an event on " + device_.name());
 }
 
 }  // namespace unisono

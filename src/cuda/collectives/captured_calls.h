@@ -1,6 +1,6 @@
 // What the captured calls of one communicator of processes leave behind in CUDA graphs of the
-// caller's: flags, and mappings of peers' memory. Kept as long as the communicator, because nobody
-// tells when a graph is gone.
+// caller's: flags, an event of each, and mappings of peers' memory. Kept as long as the
+// communicator, because nobody tells when a graph is gone.
 //
 // Thread rule: the engine's lock.
 #pragma once
