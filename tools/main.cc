@@ -3,17 +3,9 @@
 #include <cstdio>
 #include <string_view>
 
-#include "tools/blame/blame_tool.h"
+#include "tools/common/commands.h"
 #include "tools/common/environment.h"
 #include "tools/common/output.h"
-#include "tools/info/info_tool.h"
-#include "tools/perf/perf_tool.h"
-#include "tools/plan/plan_tool.h"
-#include "tools/run/run.h"
-#ifdef UNISONO_HAS_TRAIN
-#include "tools/train/train_tool.h"
-#endif
-#include "tools/tune/tune_tool.h"
 
 namespace {
 

@@ -105,10 +105,7 @@ const std::vector<Arrow>& arrows() {
        {"tools/info/", "tools/common/", "algorithms/", "machine/", "native/levels.h",
         "native/way_costs.h", "topology/", "compute/", "config/", "cuda/driver/survey.h",
         "transports/", "comm/verbs_settings.h", "base/", "unisono/"}},
-      {"tools/main.cc",
-       {"tools/blame/blame_tool.h", "tools/common/", "tools/info/info_tool.h",
-        "tools/perf/perf_tool.h", "tools/plan/plan_tool.h", "tools/run/run.h",
-        "tools/train/train_tool.h", "tools/tune/tune_tool.h"}},
+      {"tools/main.cc", {"tools/common/"}},
       // Measures as `unisono perf` does, and as users see the library.
       {"bench/peers", {"bench/peers/", "tools/perf/lockstep.h", "tools/perf/slots.h", "unisono/"}},
   };

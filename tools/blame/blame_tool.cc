@@ -1,5 +1,3 @@
-#include "tools/blame/blame_tool.h"
-
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +15,7 @@
 #include "tools/blame/find_records.h"
 #include "tools/blame/report.h"
 #include "tools/common/command_line.h"
+#include "tools/common/commands.h"
 #include "tools/common/invalid.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"

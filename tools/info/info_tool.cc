@@ -1,5 +1,3 @@
-#include "tools/info/info_tool.h"
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
@@ -12,6 +10,7 @@
 #include "compute/compute.h"
 #include "config/config.h"
 #include "tools/common/command_line.h"
+#include "tools/common/commands.h"
 #include "tools/common/invalid.h"
 #include "tools/common/json_text.h"
 #include "tools/common/output.h"

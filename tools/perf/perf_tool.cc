@@ -1,6 +1,4 @@
 // From the options to the rows: which rows there are, and one rank's walk through them.
-#include "tools/perf/perf_tool.h"
-
 #include <fmt/format.h>
 #include <sched.h>
 
@@ -20,6 +18,7 @@
 #include "comm/selected.h"
 #include "config/config.h"
 #include "config/launcher.h"
+#include "tools/common/commands.h"
 #include "tools/common/invalid.h"
 #include "tools/common/local_ranks.h"
 #include "tools/common/output.h"

@@ -1,5 +1,3 @@
-#include "tools/plan/plan_tool.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -15,6 +13,7 @@
 #include "plan/plan_text.h"
 #include "plan/plan_timing.h"
 #include "tools/common/command_line.h"
+#include "tools/common/commands.h"
 #include "tools/common/invalid.h"
 #include "tools/common/json_text.h"
 #include "tools/common/output.h"

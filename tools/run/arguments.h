@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "tools/run/restart.h"
+#include "tools/run/restart_policy.h"
 
 namespace unisono::run {
 

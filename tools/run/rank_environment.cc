@@ -1,10 +1,7 @@
 #include "tools/run/rank_environment.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -15,7 +12,7 @@
 #include <utility>
 
 #include "base/handshake.h"
-#include "base/unique_fd.h"
+#include "base/network.h"
 #include "tools/common/invalid.h"
 
 namespace unisono::run {
@@ -60,29 +57,11 @@ bool is_set(const std::vector<std::string>& entries, std::string_view name) {
                      [&](const std::string& entry) { return name_part(entry) == name; });
 }
 
-// Binds any address of the family and reads the port, which the kernel chose where it was 0; 0: not
-// possible.
-template <typename Address>
-int bound_port(int family, Address address, in_port_t Address::*port) {
-  const UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  socklen_t bytes = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (!fd || ::bind(fd.get(), generic, bytes) != 0) return 0;
-  if (::getsockname(fd.get(), generic, &bytes) != 0) return 0;
-  return ntohs(address.*port);
-}
-
-// `wanted` where it is free; 0: any.
+// `wanted` where it is free; 0: any. 0, and `errno` says why: not possible.
 int bound_port(int wanted) {
-  const in_port_t number = htons(static_cast<in_port_t>(wanted));
-  // An IPv6 socket takes IPv4 as well, so its port is free for both.
-  const int port = bound_port(
-      AF_INET6,
-      sockaddr_in6{.sin6_family = AF_INET6, .sin6_port = number, .sin6_addr = in6addr_any},
-      &sockaddr_in6::sin6_port);
-  if (port != 0) return port;
-  return bound_port(AF_INET, sockaddr_in{.sin_family = AF_INET, .sin_port = number},
-                    &sockaddr_in::sin_port);
+  ListeningSocket socket;
+  errno = listen_everywhere(static_cast<std::uint16_t>(wanted), {}, &socket);
+  return errno == 0 ? socket.port : 0;
 }
 
 }  // namespace

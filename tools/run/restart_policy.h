@@ -3,15 +3,20 @@
 // that cannot go on without it, are one failure. Values; one thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "tools/run/restart.h"
-
 namespace unisono::run {
+
+/// Who is started again when a rank fails and restarts are left.
+enum class Restart : std::uint8_t {
+  kFailed,  ///< that rank, which rejoins the others; everyone where none is left or has met
+  kAll,     ///< everyone
+};
 
 /// What ranks that were started after so many restarts of the job have told of themselves.
 struct RejoiningFacts {

@@ -1,6 +1,4 @@
 // The launcher's main: from the command line to the job that the supervisor runs.
-#include "tools/run/run.h"
-
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -15,6 +13,7 @@
 #include "base/network.h"
 #include "base/unproven_peers.h"
 #include "config/config.h"
+#include "tools/common/commands.h"
 #include "tools/common/environment.h"
 #include "tools/common/invalid.h"
 #include "tools/common/output.h"

@@ -11,12 +11,6 @@
 namespace unisono::train {
 namespace {
 
-// Running statistics are rank 0's in every step of training; in between each rank has moved its
-// own. The test is of the model that a checkpoint would keep.
-void take_buffers_of_rank_zero(Model& model, Communicator& communicator) {
-  broadcast_buffers(model, communicator);
-}
-
 struct Count {
   std::uint64_t right = 0, all = 0;
 };
@@ -42,7 +36,9 @@ Count count_places(const Tensor& outputs, const Batch& batch, const Dataset& dat
 
 TestResult evaluate(Strategy& strategy, Loader& loader, const Dataset& data,
                     Communicator& communicator) {
-  take_buffers_of_rank_zero(strategy.model(), communicator);
+  // Running statistics are rank 0's in every step of training; in between each rank has moved its
+  // own. The test is of the model that a checkpoint would keep.
+  broadcast_buffers(strategy.model(), communicator);
   std::uint64_t correct = 0, places = 0, targets = 0, samples = 0;
   double loss = 0;
   loader.begin(0);

@@ -103,12 +103,6 @@ class Ddp : public RankStrategy {
     return mean_loss(ddp_.control(), loss / static_cast<double>(passes.size()));
   }
 
-  void take_optimizer(Checkpoint* checkpoint) override {
-    train::take_optimizer(*optimizer_, checkpoint);
-  }
-  void restore_optimizer(const Checkpoint& checkpoint) override {
-    train::restore_optimizer(checkpoint, optimizer_.get(), 0, model_->parameters().values().size());
-  }
   std::vector<DeviceCost> costs(std::size_t peak_memory) override {
     DeviceCost mine = cost(peak_memory);
     mine.traffic += ddp_.control().traffic();
@@ -120,6 +114,8 @@ class Ddp : public RankStrategy {
   }
 
  private:
+  Optimizer& optimizer() override { return *optimizer_; }
+
   DistributedDataParallel ddp_;
   std::unique_ptr<Optimizer> optimizer_;
 };
@@ -161,6 +157,8 @@ class Zero : public RankStrategy {
   }
 
  private:
+  Optimizer& optimizer() override { return zero_.optimizer(); }
+
   ZeroOptimizer zero_;
 };
 
@@ -176,31 +174,26 @@ class Bitwise : public RankStrategy {
   }
 
   void take_optimizer(Checkpoint* checkpoint) override {
-    if (communicator_.rank() == 0) train::take_optimizer(*optimizer_, checkpoint);
-  }
-  void restore_optimizer(const Checkpoint& checkpoint) override {
-    train::restore_optimizer(checkpoint, optimizer_.get(), 0, model_->parameters().values().size());
+    if (communicator_.rank() == 0) Strategy::take_optimizer(checkpoint);
   }
   std::vector<DeviceCost> costs(std::size_t peak_memory) override { return {cost(peak_memory)}; }
 
  private:
+  Optimizer& optimizer() override { return *optimizer_; }
+
   MicroBatchTrainer trainer_;
   std::unique_ptr<Optimizer> optimizer_;
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_ddp(const Options& options, std::unique_ptr<Model> model,
-                                   Communicator& communicator) {
+std::unique_ptr<Strategy> make_rank_strategy(const Options& options, std::unique_ptr<Model> model,
+                                             Communicator& communicator) {
+  if (options.strategy == StrategyKind::kZero1) {
+    return std::make_unique<Zero>(options, std::move(model), communicator);
+  }
+  if (options.bitwise) return std::make_unique<Bitwise>(options, std::move(model), communicator);
   return std::make_unique<Ddp>(options, std::move(model), communicator);
-}
-std::unique_ptr<Strategy> make_zero(const Options& options, std::unique_ptr<Model> model,
-                                    Communicator& communicator) {
-  return std::make_unique<Zero>(options, std::move(model), communicator);
-}
-std::unique_ptr<Strategy> make_bitwise(const Options& options, std::unique_ptr<Model> model,
-                                       Communicator& communicator) {
-  return std::make_unique<Bitwise>(options, std::move(model), communicator);
 }
 
 }  // namespace unisono::train

@@ -39,17 +39,13 @@ class Single : public Strategy {
     return model_->forward(inputs, pass);
   }
   Model& model() override { return *model_; }
-  void take_optimizer(Checkpoint* checkpoint) override {
-    train::take_optimizer(*optimizer_, checkpoint);
-  }
-  void restore_optimizer(const Checkpoint& checkpoint) override {
-    train::restore_optimizer(checkpoint, optimizer_.get(), 0, model_->parameters().values().size());
-  }
   std::vector<DeviceCost> costs(std::size_t peak_memory) override {
     return {{.device = 0, .peak_memory = peak_memory, .traffic = {}}};
   }
 
  private:
+  Optimizer& optimizer() override { return *optimizer_; }
+
   std::unique_ptr<Model> model_;
   std::unique_ptr<Optimizer> optimizer_;
   std::uint64_t seed_;
@@ -84,16 +80,10 @@ class Devices : public Strategy {
     return parallel_.model().forward(inputs, pass);
   }
   Model& model() override { return parallel_.model(); }
-  void take_optimizer(Checkpoint* checkpoint) override {
-    train::take_optimizer(parallel_.optimizer(), checkpoint);
-  }
-  void restore_optimizer(const Checkpoint& checkpoint) override {
-    train::restore_optimizer(checkpoint, &parallel_.optimizer(), 0,
-                             model().parameters().values().size());
-  }
   std::vector<DeviceCost> costs(std::size_t) override { return costs_; }
 
  private:
+  Optimizer& optimizer() override { return parallel_.optimizer(); }
   void note_costs() {
     const StepReport report = parallel_.report();
     for (std::size_t i = 0; i < report.devices.size(); ++i) {
@@ -119,28 +109,18 @@ OptimizerFactory optimizer_of(const Options& options) {
   };
 }
 
-std::unique_ptr<Strategy> make_single(const Options& options, std::unique_ptr<Model> model) {
-  return std::make_unique<Single>(options, std::move(model));
-}
-
-std::unique_ptr<Strategy> make_devices(const Options& options, std::unique_ptr<Model> model) {
-  return std::make_unique<Devices>(options, std::move(model));
-}
-
 std::unique_ptr<Strategy> make_strategy(const Options& options, std::unique_ptr<Model> model,
                                         Communicator& communicator) {
   switch (options.strategy) {
     case StrategyKind::kSingle:
-      return make_single(options, std::move(model));
+      return std::make_unique<Single>(options, std::move(model));
     case StrategyKind::kDp:
     case StrategyKind::kDpBalanced:
     case StrategyKind::kDpCriterion:
-      return make_devices(options, std::move(model));
+      return std::make_unique<Devices>(options, std::move(model));
     case StrategyKind::kDdp:
-      return options.bitwise ? make_bitwise(options, std::move(model), communicator)
-                             : make_ddp(options, std::move(model), communicator);
     case StrategyKind::kZero1:
-      return make_zero(options, std::move(model), communicator);
+      return make_rank_strategy(options, std::move(model), communicator);
   }
   return nullptr;
 }

@@ -37,30 +37,30 @@ class Strategy {
   virtual Model& model() = 0;
   /// Collective: the optimizer's whole state, in rank 0's `checkpoint`. Of ddp in all ranks',
   /// without communication.
-  virtual void take_optimizer(Checkpoint* checkpoint) = 0;
-  virtual void restore_optimizer(const Checkpoint& checkpoint) = 0;
+  virtual void take_optimizer(Checkpoint* checkpoint) {
+    train::take_optimizer(optimizer(), checkpoint);
+  }
+  virtual void restore_optimizer(const Checkpoint& checkpoint) {
+    train::restore_optimizer(checkpoint, &optimizer(), 0, model().parameters().values().size());
+  }
   /// This rank cannot go on, because of itself or of `failed_rank`: ends the calls in which others
   /// wait for it.
   virtual void abort(const std::string& /*reason*/, Rank /*failed_rank*/) {}
   /// One entry for each device of this process; `peak_memory` is the calling
   /// thread's, for those that have no devices of their own.
   virtual std::vector<DeviceCost> costs(std::size_t peak_memory) = 0;
+
+ protected:
+  virtual Optimizer& optimizer() = 0;
 };
 
 /// Collective. `communicator` is the strategy's alone and outlives it.
 std::unique_ptr<Strategy> make_strategy(const Options& options, std::unique_ptr<Model> model,
                                         Communicator& communicator);
 
-/// The strategies of one process: single and the dp family.
-std::unique_ptr<Strategy> make_single(const Options& options, std::unique_ptr<Model> model);
-std::unique_ptr<Strategy> make_devices(const Options& options, std::unique_ptr<Model> model);
-/// One rank of several.
-std::unique_ptr<Strategy> make_ddp(const Options& options, std::unique_ptr<Model> model,
-                                   Communicator& communicator);
-std::unique_ptr<Strategy> make_zero(const Options& options, std::unique_ptr<Model> model,
-                                    Communicator& communicator);
-std::unique_ptr<Strategy> make_bitwise(const Options& options, std::unique_ptr<Model> model,
-                                       Communicator& communicator);
+/// One rank of several: ddp, zero1, or the mode of equal bits.
+std::unique_ptr<Strategy> make_rank_strategy(const Options& options, std::unique_ptr<Model> model,
+                                             Communicator& communicator);
 
 OptimizerFactory optimizer_of(const Options& options);
 

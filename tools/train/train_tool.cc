@@ -1,8 +1,6 @@
 // The story of training, from the command line to the last line of the log: the ranks meet, the
 // data come to them, a model is made or taken from a checkpoint, a strategy trains it, every epoch
 // ends with a test, and rank 0 tells what it has cost.
-#include "tools/train/train_tool.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -24,6 +22,7 @@
 
 #include "base/clock.h"
 #include "config/config.h"
+#include "tools/common/commands.h"
 #include "tools/common/environment.h"
 #include "tools/common/local_ranks.h"
 #include "tools/common/output.h"

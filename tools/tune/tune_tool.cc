@@ -1,5 +1,3 @@
-#include "tools/tune/tune_tool.h"
-
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +14,7 @@
 #include "base/replace_file.h"
 #include "config/config.h"
 #include "tools/common/command_line.h"
+#include "tools/common/commands.h"
 #include "tools/common/invalid.h"
 #include "tools/common/local_ranks.h"
 #include "tools/common/output.h"
