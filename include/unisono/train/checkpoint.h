@@ -55,9 +55,10 @@ struct Checkpoint {
 };
 
 /// Writes `path` so that at any moment it is either the previous checkpoint or the new one, whole:
-/// a file "<path>.tmp" is written, synchronised and renamed. A kill leaves at most that file, which
-/// the next save replaces. std::runtime_error when it cannot be written (disk full, no such folder,
-/// another process has begun to write it meanwhile): the previous checkpoint is untouched.
+/// a file "<path>.tmp-<16 hexadecimal digits>" is written, synchronised and renamed. A kill leaves
+/// at most that file, which the next save removes, as it does the file of a save that has not
+/// ended. std::runtime_error when it cannot be written (disk full, no such folder, another process
+/// has begun to save meanwhile): the checkpoint is untouched.
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 
 /// Everything in the file is checked before use. std::runtime_error when there is none, it is not a

@@ -1,5 +1,4 @@
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -9,8 +8,10 @@
 #include <filesystem>
 #include <span>
 #include <stdexcept>
-#include <utility>
+#include <string_view>
+#include <system_error>
 
+#include "base/new_file.h"
 #include "train/data/checkpoint_file.h"
 #include "train/data/checkpoint_format.h"
 
@@ -18,13 +19,13 @@ namespace unisono::train {
 
 namespace {
 
-// A file that is written once from its beginning, and gone again unless it was kept.
-class NewFile {
+// Of what is not yet the checkpoint: "<path>.tmp-<16 hexadecimal digits>".
+constexpr std::string_view kUnfinished = ".tmp-";
+
+// A file that is written once from its beginning, and gone again unless it became the checkpoint.
+class CheckpointFile {
  public:
-  explicit NewFile(std::string path);
-  ~NewFile();
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
+  explicit CheckpointFile(const std::string& path);
 
   template <typename T>
   void number(T value) {
@@ -39,18 +40,15 @@ class NewFile {
   /// The header, when all else is written.
   void finish();
   void synchronize();
-  /// Throws where another process has begun to write at the same name: its file is not whole.
-  void rename_to(const std::string& path);
+  /// Throws where another save has begun meanwhile.
+  void take_place();
 
  private:
-  bool is_in_place() const;
   void add(const void* data, std::size_t bytes);
   void flush();
   void write_at(const void* data, std::size_t bytes, std::uint64_t offset);
-  void close();
 
-  std::string path_;
-  int fd_ = -1;
+  NewFile file_;
   std::vector<std::uint8_t> block_;
   std::uint64_t written_ = kHeaderBytes;
   uLong checksum_ = crc32(0, nullptr, 0);
@@ -60,29 +58,12 @@ class NewFile {
   throw std::runtime_error(what + ": " + std::strerror(error));
 }
 
-NewFile::NewFile(std::string path) : path_(std::move(path)) {
-  // Whoever has left it there may be alive and write on: not into this one.
-  std::error_code none;
-  if (std::filesystem::is_regular_file(std::filesystem::symlink_status(path_, none))) {
-    ::unlink(path_.c_str());
-  }
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail("cannot create " + path_, errno);
+CheckpointFile::CheckpointFile(const std::string& path) : file_(path, kUnfinished, 0666) {
+  if (!file_) fail("cannot create " + file_.name(), errno);
   block_.reserve(kBlockBytes);
 }
 
-NewFile::~NewFile() {
-  if (!path_.empty() && (fd_ < 0 || is_in_place())) ::unlink(path_.c_str());
-  if (fd_ >= 0) ::close(fd_);
-}
-
-bool NewFile::is_in_place() const {
-  struct stat mine, there;
-  return ::fstat(fd_, &mine) == 0 && ::lstat(path_.c_str(), &there) == 0 &&
-         mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
-}
-
-void NewFile::add(const void* data, std::size_t bytes) {
+void CheckpointFile::add(const void* data, std::size_t bytes) {
   const auto* from = static_cast<const std::uint8_t*>(data);
   while (bytes > 0) {
     const std::size_t part = std::min(bytes, kBlockBytes - block_.size());
@@ -93,7 +74,7 @@ void NewFile::add(const void* data, std::size_t bytes) {
   }
 }
 
-void NewFile::floats(std::span<const float> values) {
+void CheckpointFile::floats(std::span<const float> values) {
   if constexpr (std::endian::native == std::endian::little) {
     add(values.data(), values.size_bytes());
   } else {
@@ -101,20 +82,20 @@ void NewFile::floats(std::span<const float> values) {
   }
 }
 
-void NewFile::flush() {
+void CheckpointFile::flush() {
   write_at(block_.data(), block_.size(), written_);
   checksum_ = crc32_z(checksum_, block_.data(), block_.size());
   written_ += block_.size();
   block_.clear();
 }
 
-void NewFile::write_at(const void* data, std::size_t bytes, std::uint64_t offset) {
+void CheckpointFile::write_at(const void* data, std::size_t bytes, std::uint64_t offset) {
   const auto* from = static_cast<const std::uint8_t*>(data);
   while (bytes > 0) {
-    const ssize_t put = ::pwrite(fd_, from, bytes, static_cast<off_t>(offset));
+    const ssize_t put = ::pwrite(file_.fd(), from, bytes, static_cast<off_t>(offset));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0)
-      fail("cannot write " + path_ + " beyond " + std::to_string(offset) + " bytes", errno);
+      fail("cannot write " + file_.name() + " beyond " + std::to_string(offset) + " bytes", errno);
     from += put;
     offset += static_cast<std::uint64_t>(put);
     bytes -= static_cast<std::size_t>(put);
@@ -122,7 +103,7 @@ void NewFile::write_at(const void* data, std::size_t bytes, std::uint64_t offset
 }
 
 // The checksum begins with the size, which stands before the body but is known after it.
-void NewFile::finish() {
+void CheckpointFile::finish() {
   flush();
   const std::uint64_t size = little_endian(written_);
   uLong checksum = crc32_z(0, reinterpret_cast<const Bytef*>(&size), sizeof size);
@@ -136,28 +117,19 @@ void NewFile::finish() {
   write_at(header, sizeof header, 0);
 }
 
-void NewFile::synchronize() {
-  if (::fsync(fd_) != 0) fail("cannot synchronize " + path_, errno);
+void CheckpointFile::synchronize() {
+  if (::fsync(file_.fd()) != 0) fail("cannot synchronize " + file_.name(), errno);
 }
 
-void NewFile::close() {
-  // Network file systems tell of a full disk here.
-  if (::close(std::exchange(fd_, -1)) != 0) fail("cannot write " + path_, errno);
-}
-
-void NewFile::rename_to(const std::string& path) {
-  if (!is_in_place()) {
-    throw std::runtime_error("another process has begun to write " + path_);
-  }
-  close();
-  if (::rename(path_.c_str(), path.c_str()) != 0) {
-    fail("cannot rename " + path_ + " to " + path, errno);
-  }
-  path_.clear();
+void CheckpointFile::take_place() {
+  if (!file_.close()) fail("cannot write " + file_.name(), errno);
+  if (file_.take_place()) return;
+  if (errno != ENOENT) fail("cannot rename " + file_.name(), errno);
+  throw std::runtime_error("another save has begun, and removed " + file_.name());
 }
 
 template <typename Named>
-void write_tensors(NewFile& file, const std::vector<Named>& tensors) {
+void write_tensors(CheckpointFile& file, const std::vector<Named>& tensors) {
   file.number(static_cast<std::uint32_t>(tensors.size()));
   for (const auto& tensor : tensors) {
     if (element_count(tensor.shape) != tensor.values.size()) {
@@ -172,7 +144,7 @@ void write_tensors(NewFile& file, const std::vector<Named>& tensors) {
   }
 }
 
-void write_body(NewFile& file, const Checkpoint& checkpoint) {
+void write_body(CheckpointFile& file, const Checkpoint& checkpoint) {
   if (checkpoint.order.size() > kOrderBytesMax) {
     throw std::invalid_argument("checkpoint: the order \"" + checkpoint.order + "\" has " +
                                 std::to_string(checkpoint.order.size()) + " bytes; at most " +
@@ -196,11 +168,29 @@ void write_body(NewFile& file, const Checkpoint& checkpoint) {
   file.number(checkpoint.sampler_seed);
 }
 
+std::filesystem::path folder_of(const std::string& path) {
+  return "." / std::filesystem::path(path).parent_path();
+}
+
+// What earlier saves have left. Where one of them is alive, as after its disk hung, it is not to
+// put an older state in the place of this one's: it ends without its file.
+void remove_unfinished(const std::string& path) {
+  const std::string name = std::filesystem::path(path).filename().string().append(kUnfinished);
+  std::error_code ignored;  // a folder that may be written but not read keeps them
+  std::filesystem::directory_iterator at(folder_of(path), ignored);
+  for (; at != std::filesystem::directory_iterator(); at.increment(ignored)) {
+    const std::string each = at->path().filename().string();
+    const bool is_unfinished =
+        each.starts_with(name) && each.size() == name.size() + NewFile::kDigits &&
+        each.find_first_not_of("0123456789abcdef", name.size()) == std::string::npos &&
+        std::filesystem::is_regular_file(at->symlink_status(ignored));
+    if (is_unfinished) ::unlink(at->path().c_str());
+  }
+}
+
 // Without it a power failure may forget the rename.
 void synchronize_folder(const std::string& path) {
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  const std::string folder = parent.empty() ? "." : parent.string();
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = ::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;  // a folder that may be written but not read: the rename itself is done
   ::fsync(fd);
   ::close(fd);
@@ -214,14 +204,15 @@ void write_checkpoint_file(const std::string& path, const Checkpoint& checkpoint
     if (reached) reached(stage);
   };
   try {
-    NewFile file(path + ".tmp");
+    remove_unfinished(path);
+    CheckpointFile file(path);
     reach(SaveStage::kOpened);
     write_body(file, checkpoint);
     file.finish();
     reach(SaveStage::kWritten);
     file.synchronize();
     reach(SaveStage::kSynchronized);
-    file.rename_to(path);
+    file.take_place();
   } catch (const std::runtime_error& error) {
     throw std::runtime_error("no checkpoint was saved: " + std::string(error.what()) +
                              "; the previous one, if any, is unchanged. Make room or name another "
