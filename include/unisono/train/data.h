@@ -77,6 +77,9 @@ class SampleSource {
                       std::span<std::int32_t> targets) const = 0;
   /// As Dataset::length.
   virtual std::size_t length(Record record) const = 0;
+  /// By which load() notices that ranks have different samples of one kind: equal where all samples
+  /// are, wherever they lie. It may read a few; where one differs that it does not, nobody sees it.
+  virtual std::uint64_t fingerprint() const { return 0; }
 };
 
 /// Images and labels in IDX files, plain or gzip:

@@ -73,7 +73,31 @@ std::vector<std::uint64_t> ends_of(const std::vector<std::uint32_t>& lengths,
   return ends;
 }
 
+// A line of what its samples are, and not of where they lie: ranks may have folders of other names.
+std::string facts_of(const SampleSource& source) {
+  std::string facts;
+  for (const std::uint64_t fact :
+       {std::uint64_t{source.size()}, static_cast<std::uint64_t>(source.classes()),
+        std::uint64_t{source.targets_per_sample()}, std::uint64_t{source.record_bytes_min()},
+        std::uint64_t{source.record_bytes_max()}, source.fingerprint()}) {
+    facts += std::to_string(fact) + " ";
+  }
+  return facts + to_string(source.input_shape()) + "\n";
+}
+
 }  // namespace
+
+std::string failure_of(const std::function<void()>& call) {
+  try {
+    call();
+    return {};
+  } catch (const std::exception& error) {
+    const std::string why = error.what();
+    return why.empty() ? "for no reason that it gives" : why;
+  } catch (...) {
+    return "by a throw that is no exception";
+  }
+}
 
 void agree_on_success(Communicator& communicator, const std::string& failure) {
   const std::vector<std::string> failures = all_gather_values(
@@ -83,26 +107,18 @@ void agree_on_success(Communicator& communicator, const std::string& failure) {
   }
 }
 
-// Its samples' number and kind, and not where they lie: ranks may have folders of other names.
-std::vector<std::uint64_t> facts_of(const SampleSource& source) {
-  std::vector<std::uint64_t> facts{source.size(), static_cast<std::uint64_t>(source.classes()),
-                                   source.targets_per_sample(), source.record_bytes_min(),
-                                   source.record_bytes_max()};
-  for (const auto extent : source.input_shape()) {
-    facts.push_back(static_cast<std::uint64_t>(extent));
-  }
-  return facts;
-}
-
 void agree_on_source(Communicator& communicator, const SampleSource& source) {
-  const std::string mine = source.describe().substr(0, kWordsBytesMax / 3);
-  std::string words = mine;
-  const std::vector<std::uint64_t> facts = facts_of(source);
-  std::vector<std::uint64_t> expected = facts;
-  broadcast_value(communicator, words, 0, {.size_limit = 2 * kWordsBytesMax});
-  broadcast_value(communicator, expected, 0, {.size_limit = 2 * kWordsBytesMax});
-  agree_on_success(communicator,
-                   facts == expected ? std::string() : "it sees " + mine + ", rank 0 " + words);
+  const std::string words = source.describe().substr(0, kWordsBytesMax / 3);
+  std::string facts;
+  std::string failure = failure_of([&] { facts = facts_of(source); });
+  std::string first = facts + words;
+  broadcast_value(communicator, first, 0, {.size_limit = 2 * kWordsBytesMax});
+  const std::size_t end = first.find('\n') + 1;
+  if (failure.empty() && first.substr(0, end) != facts) {
+    const std::string theirs = first.substr(end);
+    failure = "it sees " + words + ", rank 0 " + (theirs == words ? "others of that kind" : theirs);
+  }
+  agree_on_success(communicator, failure);
 }
 
 std::vector<std::uint32_t> lengths_of(const Records& records) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@ namespace unisono::train {
 inline RankPlace place_in(const Communicator& communicator) {
   return {.ranks = communicator.size(), .rank = communicator.rank()};
 }
+
+/// Why `call` throws; empty where it does not.
+std::string failure_of(const std::function<void()>& call);
 
 /// Throws on every rank, naming the first rank whose `failure` is not empty.
 void agree_on_success(Communicator& communicator, const std::string& failure);

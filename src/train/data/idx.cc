@@ -1,9 +1,12 @@
 // Labelled images in IDX files. A record is the label's byte and then the pixels'.
+#include <zlib.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 
 #include "train/data/idx_file.h"
@@ -12,6 +15,8 @@
 namespace unisono::train {
 
 namespace {
+
+constexpr std::size_t kSampledBytes = 64 * 1024;
 
 std::string plural(std::uint64_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
@@ -33,6 +38,7 @@ class IdxSource : public SampleSource {
   void decode(Record record, std::span<float> input,
               std::span<std::int32_t> targets) const override;
   std::size_t length(Record) const override { return pixels_; }
+  std::uint64_t fingerprint() const override;
 
  private:
   void read_labels();
@@ -126,6 +132,18 @@ void IdxSource::load(std::span<const std::size_t> indices, const Take& take) con
   }
   // Where the last image was read anyway, what follows is checked too.
   if (at == size()) stream.expect_end();
+}
+
+// Of all labels, the scale, and as many images as are quickly read where they are compressed.
+std::uint64_t IdxSource::fingerprint() const {
+  uLong checksum = crc32_z(0, labels_.data(), labels_.size());
+  checksum = crc32_z(checksum, reinterpret_cast<const Bytef*>(values_.data()), sizeof values_);
+  std::vector<std::size_t> first(std::min(size(), kSampledBytes / record_bytes_max() + 1));
+  std::iota(first.begin(), first.end(), std::size_t{0});
+  load(first, [&](std::size_t, Record record) {
+    checksum = crc32_z(checksum, record.data(), record.size());
+  });
+  return checksum;
 }
 
 void IdxSource::decode(Record record, std::span<float> input,

@@ -167,17 +167,10 @@ std::unique_ptr<LoadedDataset> load_gather(std::shared_ptr<const SampleSource> s
   RangeReader reader(*source, options, range);
   Records mine;
   std::vector<std::uint32_t> lengths;
-  std::string failure;
-  try {
-    mine = reader.read(options.threads);
-    lengths = lengths_of(mine);
-  } catch (const std::exception& error) {
-    failure = error.what();
-    if (failure.empty()) failure = "for no reason that it gives";
-  } catch (...) {
-    failure = "by a throw that is no exception";
-  }
-  agree_on_success(communicator, failure);
+  agree_on_success(communicator, failure_of([&] {
+                     mine = reader.read(options.threads);
+                     lengths = lengths_of(mine);
+                   }));
   agree_on_source(communicator, *source);
   LoadReport report{.mode = LoadMode::kGather,
                     .read = range.end - range.begin,

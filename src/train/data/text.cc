@@ -1,5 +1,7 @@
 // Text as samples for a character model. A record is a sample's bytes and the one that follows
 // them.
+#include <zlib.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -41,6 +43,7 @@ class FileTextSource : public TextSource {
   void decode(Record record, std::span<float> input,
               std::span<std::int32_t> targets) const override;
   std::size_t length(Record record) const override { return record.size() - 1; }
+  std::uint64_t fingerprint() const override;
   const std::string& vocabulary() const override { return vocabulary_; }
   int class_of(char byte) const override { return class_of_[static_cast<unsigned char>(byte)]; }
 
@@ -55,6 +58,7 @@ class FileTextSource : public TextSource {
   FileText text_;
   std::string vocabulary_;
   std::array<int, 256> class_of_{};
+  uLong checksum_ = crc32(0, nullptr, 0);  ///< of all of the text
   std::vector<Line> lines_;
   std::size_t first_ = 0, count_ = 0;
 };
@@ -81,6 +85,7 @@ void FileTextSource::learn_vocabulary() {
   std::array<bool, 256> seen{};
   text_.scan([&](std::span<const std::uint8_t> block) {
     for (const std::uint8_t byte : block) seen[byte] = true;
+    checksum_ = crc32_z(checksum_, block.data(), block.size());
   });
   // What lines are padded with, and ends the last one.
   if (options_.unit == TextOptions::Unit::kLines) seen['\n'] = true;
@@ -158,6 +163,12 @@ std::string FileTextSource::describe() const {
          std::to_string(options_.context) + " bytes, " + std::to_string(text_.files()) +
          (text_.files() == 1 ? " file" : " files") + " of " + std::to_string(text_.size()) +
          " bytes, " + std::to_string(vocabulary_.size()) + " characters";
+}
+
+// Two parts, or windows in other places, may be as many samples of one text.
+std::uint64_t FileTextSource::fingerprint() const {
+  const std::uint64_t places[2]{first_, options_.stride};
+  return crc32_z(checksum_, reinterpret_cast<const Bytef*>(places), sizeof places);
 }
 
 void FileTextSource::load(std::span<const std::size_t> indices, const Take& take) const {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <filesystem>
 #include <numeric>
 
 #include "tests/train/data/files.h"
@@ -126,6 +127,81 @@ TEST_P(Ranks, RefuseDifferentDataSets) {
         for (const LoadMode mode : {LoadMode::kGather, LoadMode::kLocal, LoadMode::kLazy}) {
           EXPECT_THAT(thrown_by([&] { load(source, &comm, {.mode = mode}); }),
                       HasSubstr("it sees toy of 41, rank 0 toy of 40"))
+              << name_of(mode);
+        }
+      },
+      kSpawn);
+}
+
+// Of which rank 1 has the second, and all others have the first.
+void expect_refusal(const std::array<std::shared_ptr<const SampleSource>, 2>& sources, int ranks) {
+  ASSERT_EQ(sources[0]->describe(), sources[1]->describe());
+  spawn(
+      ranks,
+      [&](Communicator& comm) {
+        const auto& source = sources[comm.rank() == 1 ? 1 : 0];
+        for (const LoadMode mode : {LoadMode::kGather, LoadMode::kLocal, LoadMode::kLazy}) {
+          EXPECT_THAT(thrown_by([&] { load(source, &comm, {.mode = mode}); }),
+                      HasSubstr("rank 1 could not load its samples: it sees " + source->describe() +
+                                ", rank 0 others of that kind"))
+              << name_of(mode);
+        }
+      },
+      kSpawn);
+}
+
+TEST_P(Ranks, RefuseTextsOfTheSameSize) {
+  if (GetParam() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  const TemporaryFolder folder;
+  write_file(folder / "one", "abcabcabc");
+  write_file(folder / "swapped", "abcabcacb");
+  write_file(folder / "replaced", "xbcxbcxbc");
+  const auto open = [&](const std::string& name, TextOptions options = {}) {
+    options.paths = {folder / name};
+    options.context = 2;
+    return open_text(options);
+  };
+  expect_refusal({open("one"), open("swapped")}, GetParam());
+  expect_refusal({open("one"), open("replaced")}, GetParam());
+  expect_refusal({open("one", {.stride = 4}), open("one", {.stride = 5})}, GetParam());
+}
+
+TEST_P(Ranks, RefuseImagesOfTheSameSize) {
+  if (GetParam() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  const TemporaryFolder folder;
+  const auto open = [&](const std::string& name, const std::string& images,
+                        const std::string& labels, IdxOptions options = {}) {
+    options.directory = folder / name + "/same";
+    std::filesystem::create_directories(options.directory);
+    write_file(options.directory + "/train-images-idx3-ubyte", images);
+    write_file(options.directory + "/train-labels-idx1-ubyte", labels);
+    return open_idx(options);
+  };
+  std::string images = toy_images(20), labels = toy_labels(20);
+  const auto source = open("one", images, labels);
+  expect_refusal({source, open("scaled", images, labels, {.mean = 0.5F})}, GetParam());
+  std::swap(labels[8], labels[9]);
+  expect_refusal({source, open("labels", images, labels)}, GetParam());
+  ++images.back();
+  expect_refusal({source, open("images", images, toy_labels(20))}, GetParam());
+}
+
+TEST_P(Ranks, AllLearnWhichRankCannotTellItsDataSetFromOthers) {
+  class Unreadable : public ToySource {
+   public:
+    Unreadable() : ToySource(40) {}
+    std::uint64_t fingerprint() const override { throw std::runtime_error("all are burnt"); }
+  };
+  const auto last = static_cast<Rank>(GetParam() - 1);
+  spawn(
+      GetParam(),
+      [&](Communicator& comm) {
+        const std::shared_ptr<const SampleSource> source =
+            comm.rank() == last ? std::make_shared<Unreadable>() : std::make_shared<ToySource>(40);
+        for (const LoadMode mode : {LoadMode::kGather, LoadMode::kLocal, LoadMode::kLazy}) {
+          EXPECT_THAT(thrown_by([&] { load(source, &comm, {.mode = mode}); }),
+                      HasSubstr("rank " + std::to_string(last) +
+                                " could not load its samples: all are burnt"))
               << name_of(mode);
         }
       },
