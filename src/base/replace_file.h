@@ -19,4 +19,8 @@ namespace unisono {
 /// folder is not this user's to write, or the file is mounted there; else kSystem.
 Status replace_file(const std::string& path, std::string_view text, mode_t mode);
 
+/// The same, with mode, owner and group of the file that is replaced; where there is none, 0666.
+/// kUnsupported also where this user cannot give them to a new file.
+Status replace_file_alike(const std::string& path, std::string_view text);
+
 }  // namespace unisono

@@ -102,11 +102,11 @@ TEST_F(Tune, RefusesAFileThatCannotBeWrittenBeforeItMeasures) {
 TEST_F(Tune, KeepsTheModeOfTheTable) {
   const std::string path = file("table.txt");
   std::ofstream(path) << "# old\n";
-  std::filesystem::permissions(path, std::filesystem::perms(0600));
+  std::filesystem::permissions(path, std::filesystem::perms(0664));
   const test::ShellRun tuned =
-      unisono("tune -n 2 -e 64 --budget-ms 0.1 --transport tcp -o " + path);
+      unisono("tune -n 2 -e 64 --budget-ms 0.1 --transport tcp -o " + path, "umask 022; ");
   ASSERT_EQ(tuned.status, 0) << tuned.output;
-  EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms(0600));
+  EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms(0664));
   EXPECT_THAT(read(path), Not(HasSubstr("# old")));
 }
 

@@ -1,17 +1,12 @@
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
-#include <filesystem>
-#include <fstream>
 #include <vector>
 
-#include "base/replace_file.h"
+#include "base/output_file.h"
 #include "config/config.h"
 #include "tools/common/command_line.h"
 #include "tools/common/commands.h"
@@ -42,7 +37,6 @@ struct Options {
 constexpr Link kLinks[]{Link::kShm, Link::kUnix, Link::kVerbs, Link::kTcp};
 // More would need more scratch memory than ranks have unless they are told.
 constexpr std::uint64_t kBytesMax = std::uint64_t{256} << 20;
-constexpr int kSymbolicLinksMax = 40;  // as many as the kernel follows
 
 std::vector<std::string> names_of_links() {
   std::vector<std::string> names;
@@ -87,44 +81,8 @@ Result<std::vector<Link>> list_links(const std::string& wanted, const Config& co
   return links;
 }
 
-Status cannot_write(const std::string& path, int error) {
-  return Status(ErrorCode::kSystem,
-                "--output: " + path + " cannot be written: " + std::strerror(error));
-}
-
-// A file is replaced as a whole; a device or a pipe is written as it is.
-bool is_replaced(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::file_type type = std::filesystem::status(path, error).type();
-  return type == std::filesystem::file_type::regular ||
-         type == std::filesystem::file_type::not_found;
-}
-
-// Of the file that is replaced, or what a new one gets before the umask.
-mode_t mode_of(const std::string& path) {
-  struct stat facts {};
-  return ::stat(path.c_str(), &facts) == 0 ? facts.st_mode & 0777 : 0666;
-}
-
-// What the links lead to, whether it exists or not. They stay.
-std::filesystem::path behind_links(std::filesystem::path path) {
-  std::error_code error;
-  for (int i = 0; i < kSymbolicLinksMax && std::filesystem::is_symlink(path, error); ++i) {
-    path = path.parent_path() / std::filesystem::read_symlink(path, error);
-  }
-  return path;
-}
-
-// Before minutes of measuring, not after them. What is in the file stays until there is better.
-Status check_writable(const std::string& path) {
-  const bool is_there = ::access(path.c_str(), F_OK) == 0;
-  const bool can_open = is_there ? std::ofstream(path, std::ios::app).is_open() : is_replaced(path);
-  if (!can_open) return cannot_write(path, errno);
-  if (is_there) return Status();
-  const std::filesystem::path target = behind_links(path);
-  const std::string folder =
-      target.empty() || target.has_parent_path() ? target.parent_path().string() : ".";
-  return ::access(folder.c_str(), W_OK | X_OK) == 0 ? Status() : cannot_write(path, errno);
+Status of_output(const Status& status) {
+  return status ? status : Status(status.code(), "--output: " + status.message());
 }
 
 // Times taken beside other work say more about that work.
@@ -157,25 +115,12 @@ Status write_table(const Options& options, const std::string& header,
                    const std::vector<algorithms::SelectionRow>& rows) {
   algorithms::SelectionTable table;
   for (const algorithms::SelectionRow& row : rows) table.append(row);
-  const std::string text = header + table.to_text();
-  if (is_replaced(options.output)) {
-    const Status status = replace_file(behind_links(options.output), text, mode_of(options.output));
-    if (status) return status;
-    // What may be written and not replaced, as in a folder of somebody else's, is written in place.
-    const bool is_there = ::access(options.output.c_str(), W_OK) == 0;
-    if (status.code() != ErrorCode::kUnsupported || !is_there) {
-      return Status(status.code(), "--output: " + status.message());
-    }
-  }
-  errno = 0;
-  std::ofstream file(options.output);
-  file << text;
-  if (!file.flush()) return cannot_write(options.output, errno);
-  return Status();
+  return of_output(write_output(options.output, header + table.to_text()));
 }
 
 Status run(const Options& options, const Config& config, const std::string& command) {
-  UNISONO_TRY(check_writable(options.output));
+  // Before minutes of measuring, not after them.
+  UNISONO_TRY(of_output(check_output(options.output)));
   UNISONO_ASSIGN(const std::vector<Link> links, list_links(options.transport, config));
   const std::vector<std::size_t> sizes = tune::list_sizes(options.bytes_max);
   std::vector<tune::Task> tasks = tune::list_tasks(links, options.ranks, sizes);
