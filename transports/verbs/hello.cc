@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/little_endian.h"
+#include "transports/verbs/port_address.h"
 
 namespace unisono::verbs {
 namespace {
@@ -186,15 +187,10 @@ std::vector<std::size_t> in_order(const std::vector<QueuePairEnd>& ends) {
   return order;
 }
 
-// ::ffff:a.b.c.d
-bool is_ipv4(const QueuePairEnd& end) {
-  constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  return std::equal(kMapped.begin(), kMapped.end(), end.gid.begin());
-}
-
 bool can_talk(const QueuePairEnd& a, const QueuePairEnd& b) {
   const bool one_layer = a.infiniband == b.infiniband;
-  const bool one_roce = a.infiniband || (a.roce_v1 == b.roce_v1 && is_ipv4(a) == is_ipv4(b));
+  const bool one_roce =
+      a.infiniband || (a.roce_v1 == b.roce_v1 && is_ipv4(a.gid) == is_ipv4(b.gid));
   const bool one_partition = ((a.pkey ^ b.pkey) & ~kFullMember & 0xffff) == 0;
   // Two limited members of a partition do not hear each other.
   return one_layer && one_roce && one_partition && ((a.pkey | b.pkey) & kFullMember) != 0;

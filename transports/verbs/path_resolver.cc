@@ -54,7 +54,7 @@ SocketAddress address_of(const Gid& bytes, const PortSurvey& port, int traffic_c
     address.infiniband.sib_flowinfo =
         htonl(static_cast<std::uint32_t>(traffic_class) << kTrafficClassShift);
     std::memcpy(address.infiniband.sib_addr.sib_raw, gid.raw, sizeof(gid.raw));
-  } else if (is_ipv4(gid)) {
+  } else if (is_ipv4(gid.raw)) {
     address.ipv4.sin_family = AF_INET;
     std::memcpy(&address.ipv4.sin_addr, gid.raw + 12, 4);
   } else {

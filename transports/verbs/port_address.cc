@@ -16,15 +16,15 @@ namespace {
 constexpr int kGidsMax = 256;  // gid_index is a byte in an address vector
 constexpr int kPkeysMax = 65535;
 
-bool starts_with(const ibv_gid& gid, std::initializer_list<int> bytes) {
-  return std::equal(bytes.begin(), bytes.end(), gid.raw);
+bool starts_with(std::span<const std::uint8_t, 16> gid, std::initializer_list<int> bytes) {
+  return std::equal(bytes.begin(), bytes.end(), gid.begin());
 }
 
 /// Reaches no further than this host or this cable: link-local or loopback.
 bool is_near(const ibv_gid& gid) {
-  if (is_ipv4(gid)) return gid.raw[12] == 127 || (gid.raw[12] == 169 && gid.raw[13] == 254);
+  if (is_ipv4(gid.raw)) return gid.raw[12] == 127 || (gid.raw[12] == 169 && gid.raw[13] == 254);
   return (gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80) ||
-         starts_with(gid, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1});
+         starts_with(gid.raw, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1});
 }
 
 bool is_same(const ibv_gid& left, const ibv_gid& right) {
@@ -52,7 +52,7 @@ int order_of(const ibv_gid_entry& entry, bool infiniband) {
   const bool old = type_of(entry, infiniband) == IBV_GID_TYPE_ROCE_V1;
   if (is_near(entry.gid)) return 4 + (old ? 1 : 0);
   if (infiniband) return 0;
-  return (old ? 2 : 0) + (is_ipv4(entry.gid) ? 0 : 1);
+  return (old ? 2 : 0) + (is_ipv4(entry.gid.raw) ? 0 : 1);
 }
 
 struct Gids {
@@ -116,7 +116,7 @@ std::string hex(int key) {
 
 Status unusable(std::string reason) { return {ErrorCode::kUnsupported, std::move(reason)}; }
 
-bool is_ipv4(const ibv_gid& gid) {
+bool is_ipv4(std::span<const std::uint8_t, 16> gid) {
   return starts_with(gid, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff});
 }
 

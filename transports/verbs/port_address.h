@@ -2,6 +2,8 @@
 // Set-up only; the caller's thread.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 
 #include "base/result.h"
@@ -18,7 +20,7 @@ bool is_infiniband(const ibv_port_attr& attributes);
 /// By its GID; else version 2, or InfiniBand.
 bool is_roce_v1(const PortSurvey& port);
 /// ::ffff:a.b.c.d
-bool is_ipv4(const ibv_gid& gid);
+bool is_ipv4(std::span<const std::uint8_t, 16> gid);
 
 /// Fills the survey's GID, with `port` and `attributes` given. An error lists the GIDs there are.
 Status choose_gid(VerbsApi& api, ibv_context* context, const GidWish& wish, PortSurvey* survey);

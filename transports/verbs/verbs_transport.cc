@@ -25,7 +25,7 @@ std::string network_of(const Rail& rail) {
   if (is_infiniband(port.attributes)) {
     text << "ib";
   } else {
-    text << (is_roce_v1(port) ? "rocev1" : "rocev2") << (is_ipv4(port.gid) ? "-ipv4" : "-ipv6");
+    text << (is_roce_v1(port) ? "rocev1" : "rocev2") << (is_ipv4(port.gid.raw) ? "-ipv4" : "-ipv6");
   }
   text << ":" << std::hex << (port.pkey & ~kFullMember & 0xffff);
   if ((port.pkey & kFullMember) == 0) text << kLimited;
