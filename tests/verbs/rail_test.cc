@@ -1,10 +1,13 @@
 // A rail's queues, what it gives back when something fails, and what it makes of events.
 #include <gmock/gmock.h>
 
+#include <new>
 #include <stdexcept>
 
 #include "base/log.h"
 #include "rail_scripted_api.h"
+#include "tests/support/refused_allocation.h"
+#include "tests/support/watchdog.h"
 
 namespace unisono::verbs {
 namespace {
@@ -241,6 +244,18 @@ TEST_F(RailTest, TakesManyEventsAtOnceAndAcknowledgesEach) {
   api_->report(IBV_EVENT_PORT_ERR);
   EXPECT_TRUE(rail_->has_failed());
   EXPECT_EQ(api_->events_acknowledged, 41);
+}
+
+// The destruction of what an event names would wait for that.
+TEST_F(RailTest, AcknowledgesAnEventThatMemoryIsLackingFor) {
+  if (unisono::test::is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  open();
+  api_->report(IBV_EVENT_SM_CHANGE);
+  unisono::test::refused_bytes = 16;
+  EXPECT_THROW(rail_->has_failed(), std::bad_alloc);
+  unisono::test::refused_bytes = 0;
+  EXPECT_EQ(api_->events_taken, 1);
+  EXPECT_EQ(api_->events_acknowledged, 1);
 }
 
 TEST_F(RailTest, LivesOnAfterEventsOfQueuePairsAndTables) {

@@ -204,9 +204,9 @@ bool Rail::has_failed() {
   for (int seen = 0; seen < kEventsAtOnce; ++seen) {
     ibv_async_event event{};
     if (api_->get_async_event(context_, &event) != 0) break;
-    // Unacknowledged events would make the destruction of what they name wait for ever.
-    handle(event);
+    // The destruction of what it names would wait for that for ever, and words may lack memory.
     api_->ack_async_event(&event);
+    handle(event);
   }
   return !failure_.empty();
 }
