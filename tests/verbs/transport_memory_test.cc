@@ -1,22 +1,27 @@
-// Ranks without host memory at the worst moment: cancel() and abandon() do not throw, and an epoch
-// that could not begin begins with a later poll.
-#include <gtest/gtest.h>
+// Ranks without host memory at the worst moment: cancel() and abandon() do not throw, and what
+// could not be done is done by a later poll, or the link ends and says why.
+#include <gmock/gmock.h>
 
-#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <new>
+#include <optional>
+#include <span>
 #include <utility>
-#include <vector>
 
 #include "tests/support/refused_allocation.h"
 #include "tests/support/watchdog.h"
 #include "tests/verbs/transport_fixture.h"
+#include "tests/verbs/transport_impostor.h"
 
 namespace unisono::verbs::test {
 namespace {
 
+using testing::HasSubstr;
 using unisono::test::allocations;
 using unisono::test::is_sanitized;
 using unisono::test::refused_allocation;
+using unisono::test::refused_bytes;
 using unisono::test::refused_from;
 
 constexpr std::uint64_t kAllocationsMax = 2000;
@@ -39,6 +44,35 @@ bool poll(World& world, Rank rank) {
   return true;
 }
 
+/// Takes no memory to hear how a link ends.
+class EndWitness final : public FrameSink {
+ public:
+  std::optional<Status> cause;
+
+  Placement place(Rank, const FrameHeader&) override { return {}; }
+  void deliver(Rank, const FrameHeader&, std::size_t, std::span<const std::byte>) override {}
+  void received(Rank, const FrameHeader&) override {}
+  void sent(Rank, std::uint64_t) override {}
+  void closed(Rank, const Status& why) override { cause = why; }
+};
+
+void expect_end_for_want_of_words(World& world) {
+  EndWitness witness;
+  const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
+  refused_bytes = 30;
+  while (!witness.cause && Clock::now() < deadline) {
+    try {
+      world.verbs(0).poll(witness);
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  refused_bytes = 0;
+  ASSERT_TRUE(witness.cause.has_value());
+  EXPECT_EQ(witness.cause->code(), ErrorCode::kOutOfResources);
+  EXPECT_EQ(witness.cause->rank(), 0);
+  EXPECT_EQ(witness.cause->message(), "no memory");
+}
+
 /// Rank 1 cannot read the large frame that rank 0 has lent it.
 bool begin_held_read(World& world) {
   if (!world.greet()) return false;
@@ -59,15 +93,15 @@ bool begin_meeting(World& world, bool is_first) {
   return world.pump_until([&] { return world.verbs(1).work_counts().epochs == epoch; }, "a hello");
 }
 
-/// The second frame comes, or the link ends at all of `ending`.
-void expect_frame_or_end(World& world, std::uint64_t nth,
-                         const std::vector<Rank>& ending = {0, 1}) {
+bool has_all(World& world) { return world.has_settled(0, 1) && world.has_settled(1, 0); }
+
+/// All frames come, or the link ends at both.
+void expect_frames_or_end(World& world, std::uint64_t nth) {
   world.network().release(1);
-  const auto has_ended = [&](Rank rank) { return world.has_ended(rank, 1 - rank); };
   const auto is_over = [&] {
-    return world.witness(1).count(0) == 2 || std::all_of(ending.begin(), ending.end(), has_ended);
+    return has_all(world) || (world.has_ended(0, 1) && world.has_ended(1, 0));
   };
-  EXPECT_TRUE(world.pump_until(is_over, "the frame or an end")) << "allocation " << nth;
+  EXPECT_TRUE(world.pump_until(is_over, "the frames or an end")) << "allocation " << nth;
   world.close_all();
 }
 
@@ -90,7 +124,7 @@ TEST(Memory, LacksWhileAFrameIsCancelled) {
   if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
   refuse_each({}, begin_held_read, [](World& world, std::uint64_t nth) {
     const bool refused = is_refused_one(nth, [&] { EXPECT_NO_THROW(world.cancel_all(0, 1)); });
-    expect_frame_or_end(world, nth);
+    expect_frames_or_end(world, nth);
     return refused;
   });
 }
@@ -103,7 +137,7 @@ TEST(Memory, LacksWhileAPlaceIsAbandoned) {
     const bool refused = is_refused_one(
         nth, [&] { EXPECT_NO_THROW(endpoint.abandon(memory.data(), memory.size())); });
     world.witness(1).expect_abandoned(0);
-    expect_frame_or_end(world, nth);
+    expect_frames_or_end(world, nth);
     return refused;
   });
 }
@@ -113,7 +147,7 @@ TEST(Memory, LacksWhenAnEpochBegins) {
   refuse_each({}, begin_held_read, [](World& world, std::uint64_t nth) {
     EXPECT_EQ(world.cancel_all(0, 1), 1u);
     const bool refused = is_refused_one(nth, [&] { poll(world, 0); });
-    expect_frame_or_end(world, nth);
+    expect_frames_or_end(world, nth);
     return refused;
   });
 }
@@ -129,10 +163,41 @@ TEST(Memory, LacksWhenTwoRanksMeet) {
     const auto meet = [&](World& world) { return begin_meeting(world, each.is_first); };
     refuse_each(shape, meet, [&](World& world, std::uint64_t nth) {
       const bool refused = is_refused_one(nth, [&] { poll(world, 0); });
-      expect_frame_or_end(world, nth, {0});
+      expect_frames_or_end(world, nth);
+      if (world.has_ended(0, 1)) {
+        const Status here = *world.witness(0).closed_cause(1);
+        EXPECT_EQ(here.code(), ErrorCode::kOutOfResources);
+        EXPECT_EQ(here.rank(), 0) << "whose memory it is";
+        EXPECT_THAT(here.message(), HasSubstr("rank 0 has no memory left"));
+        EXPECT_THAT(world.witness(1).closed_cause(0)->message(),
+                    HasSubstr("rank 0 gave it up: rank 0 has no memory left"));
+      }
       return refused;
     });
   }
+}
+
+TEST(Memory, LacksEvenForTheWordsOfTheEnd) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  World world;
+  ASSERT_TRUE(begin_meeting(world, true));
+  expect_end_for_want_of_words(world);
+  world.close_all();
+}
+
+// Which is taken in the midst of others' completions.
+TEST(Memory, LacksForTheWordsAboutARubbishImmediate) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  Impostor impostor(1, 2);
+  WorldShape shape{.ranks = 2};
+  shape.strangers[1] = impostor.address();
+  World world(std::move(shape));
+  impostor.join(world);
+  ASSERT_TRUE(impostor.meet(world, 0));
+  impostor.immediate(~0u);
+  world.network().wait_until_idle();
+  expect_end_for_want_of_words(world);
+  impostor.fixture.reset();
 }
 
 // The peer takes a hello whose epoch runs far ahead for nonsense.

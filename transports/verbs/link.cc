@@ -236,17 +236,30 @@ void Link::on_leaving(std::uint64_t position) {
 
 void Link::side_closed(const Status& cause) {
   if (is_stream() || state_ == LinkState::kEnded || closing_) return;
-  closing_ = true;
-  cause_ = cause;
+  const bool is_early = cause && !peer_left_ && state_ != LinkState::kIdle;
+  cause_ = !is_early
+               ? cause
+               : Status(ErrorCode::kRankFailed,
+                        rank_text(peer_) + " left without the end of what it was sending", peer_);
   last_words_until_ = Clock::now() + kLastWordsPatience;
-  if (cause && !peer_left_ && state_ != LinkState::kIdle) {
-    cause_ = Status(ErrorCode::kRankFailed,
-                    rank_text(peer_) + " left without the end of what it was sending", peer_);
-  }
+  closing_ = true;
 }
 
 void Link::more_may_come() {
   if (closing_) last_words_until_ = Clock::now() + kLastWordsPatience;
+}
+
+void Link::no_memory() {
+  if (is_stream()) return;
+  try {
+    give_up(Status(ErrorCode::kOutOfResources, rank_text(self_) + " has no memory left for what " +
+                                                   rank_text(peer_) + " sends"));
+  } catch (const std::bad_alloc&) {
+    // Not even for those words. The peer finds that nobody answers.
+    if (!has_failed()) cause_ = Status(ErrorCode::kOutOfResources, kNoMemory, self_);
+    closing_ = true;
+    close_queue_pairs();
+  }
 }
 
 // Tells the peer, too, so that both name the same reason. The link ends with the next poll.
@@ -266,22 +279,25 @@ void Link::give_up(Status cause) {
 
 void Link::immediate(std::optional<std::uint32_t> bits) {
   if (state_ == LinkState::kEnded || has_failed()) return;
-  const Immediate immediate = decode_immediate(bits.value_or(~0u)).value_or(kNoImmediate);
-  Status status;
+  try {
+    const Immediate immediate = decode_immediate(bits.value_or(~0u)).value_or(kNoImmediate);
+    if (const Status taken = take(immediate); !taken) give_up(taken);
+  } catch (const std::bad_alloc&) {
+    no_memory();
+  }
+}
+
+Status Link::take(const Immediate& immediate) {
   switch (immediate.kind) {
     case ImmediateKind::kWritten:
-      status = incoming_->written(immediate.value);
-      break;
+      return incoming_->written(immediate.value);
     case ImmediateKind::kConsumed:
-      status = outgoing_->consumed(immediate.value);
-      break;
+      return outgoing_->consumed(immediate.value);
     case ImmediateKind::kRead:
-      status = outgoing_->read(immediate.value);
-      break;
+      return outgoing_->read(immediate.value);
     default:
-      status = Status(ErrorCode::kProtocol, "it sent an immediate of no known kind");
+      return Status(ErrorCode::kProtocol, "it sent an immediate of no known kind");
   }
-  if (!status) give_up(status);
 }
 
 std::string Link::where(const QueuePair& queue_pair) const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,9 @@
 #include "transports/verbs/side_channel.h"
 
 namespace unisono::verbs {
+
+/// Why a link ends where there is no memory for other words. It takes none: it fits into a string.
+inline constexpr const char* kNoMemory = "no memory";
 
 enum class LinkState : std::uint8_t {
   kIdle,        ///< nobody has asked for it
@@ -52,10 +56,12 @@ class Link final : public Endpoint {
   void side_closed(const Status& cause);
   /// A poll takes only so many completions, and there may be more: a goodbye waits for those.
   void more_may_come();
-  /// Nothing: a message arrived that was no write with an immediate.
+  /// Nothing: a message arrived that was no write with an immediate. Throws nothing.
   void immediate(std::optional<std::uint32_t> bits);
   void broken(QueuePair& queue_pair, ibv_wc_status status);
   void rail_failed(std::size_t rail);
+  /// This rank lacked memory for what the peer said, which is lost. Throws nothing.
+  void no_memory();
   bool progress(FrameSink& sink);
 
   bool has_unsent() const;
@@ -84,6 +90,7 @@ class Link final : public Endpoint {
   /// A fence; see QueuePairs::close(). What a peer that has left had written can be seen
   /// afterwards.
   void close_queue_pairs();
+  Status take(const Immediate& immediate);
   void give_up(Status cause);
   bool has_failed() const { return closing_ && !cause_; }
   void lift_bans();

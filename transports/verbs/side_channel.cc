@@ -73,11 +73,7 @@ void SideChannel::handle(Rank peer, const Work& work) {
   try {
     work();
   } catch (const std::bad_alloc&) {
-    try {
-      events_.no_memory(peer);
-    } catch (const std::bad_alloc&) {
-      sink_->closed(peer, Status(ErrorCode::kOutOfResources, "", self_));  // takes no memory
-    }
+    events_.no_memory(peer);
   }
 }
 

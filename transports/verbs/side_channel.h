@@ -28,13 +28,14 @@ class SideChannelEvents {
   /// The peer sent over the side channel what does not belong there.
   virtual void stray_frame(Rank peer) = 0;
   /// This rank had no memory for what the peer sent, or for what follows from it: it is lost.
+  /// Throws nothing.
   virtual void no_memory(Rank peer) = 0;
 };
 
 class SideChannel final : private FrameSink {
  public:
-  SideChannel(std::unique_ptr<Transport> transport, Rank self, SideChannelEvents& events)
-      : transport_(std::move(transport)), self_(self), events_(events) {}
+  SideChannel(std::unique_ptr<Transport> transport, SideChannelEvents& events)
+      : transport_(std::move(transport)), events_(events) {}
 
   Transport& transport() { return *transport_; }
   const Transport& transport() const { return *transport_; }
@@ -69,7 +70,6 @@ class SideChannel final : private FrameSink {
   void take_message(Rank peer, const FrameHeader& header);
 
   std::unique_ptr<Transport> transport_;
-  const Rank self_;
   SideChannelEvents& events_;
   FrameSink* sink_ = nullptr;  ///< the engine's, while polling
   std::deque<std::unique_ptr<Outgoing>> outgoing_;

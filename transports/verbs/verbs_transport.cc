@@ -41,7 +41,7 @@ std::string list(const std::vector<std::string>& words) {
 }  // namespace
 
 VerbsTransport::VerbsTransport(VerbsOptions options, std::unique_ptr<Transport> side)
-    : options_(std::move(options)), side_(std::move(side), options_.rank, *this) {}
+    : options_(std::move(options)), side_(std::move(side), *this) {}
 
 Result<std::unique_ptr<VerbsTransport>> VerbsTransport::make(std::shared_ptr<VerbsApi> api,
                                                              VerbsOptions options,
@@ -126,6 +126,7 @@ void VerbsTransport::set_identity(const std::string& job_id, const JobKey& key) 
 Status VerbsTransport::set_peers(std::vector<std::string> addresses) {
   refusals_.assign(addresses.size(), "");
   links_.resize(addresses.size());
+  gone_.resize(addresses.size());
   const std::vector<std::string> own = networks();
   int reached = 0;
   for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
@@ -175,8 +176,8 @@ Link& VerbsTransport::link_to(Rank peer) {
   if (link == nullptr) {
     const auto make = carries_frames(peer) ? &Link::make_stream : &Link::make;
     std::unique_ptr<Link> made = make(options_.rank, peer, *shared_, *directory_, side_);
-    const auto gone = gone_.find(peer);
-    if (gone != gone_.end()) made->side_closed(gone->second);
+    const std::optional<Status>& gone = gone_[static_cast<std::size_t>(peer)];
+    if (gone) made->side_closed(*gone);
     active_.push_back(made.get());
     link = std::move(made);
   }
@@ -339,7 +340,8 @@ void VerbsTransport::message(Rank peer, std::string_view bytes) {
 void VerbsTransport::side_closed(Rank peer, const Status& cause) {
   if (closed_) return;
   // Without a link the engine has nothing to do with this peer, so far.
-  gone_.emplace(peer, cause);
+  std::optional<Status>& gone = gone_[static_cast<std::size_t>(peer)];
+  if (!gone) gone = cause;
   if (links_[static_cast<std::size_t>(peer)] != nullptr) link_to(peer).side_closed(cause);
 }
 
@@ -351,11 +353,11 @@ void VerbsTransport::stray_frame(Rank peer) {
 }
 
 void VerbsTransport::no_memory(Rank peer) {
-  side_closed(
-      peer, Status(ErrorCode::kOutOfResources,
-                   "rank " + std::to_string(options_.rank) + " has no memory left for what rank " +
-                       std::to_string(peer) + " sends beside its queue pairs",
-                   options_.rank));
+  if (closed_) return;
+  Link* const link = links_[static_cast<std::size_t>(peer)].get();
+  if (link != nullptr) return link->no_memory();
+  std::optional<Status>& gone = gone_[static_cast<std::size_t>(peer)];
+  if (!gone) gone = Status(ErrorCode::kOutOfResources, kNoMemory, options_.rank);
 }
 
 }  // namespace unisono::verbs

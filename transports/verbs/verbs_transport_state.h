@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -95,7 +96,7 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   std::vector<std::unique_ptr<Link>> links_;  ///< by rank; null: never used
   std::vector<Link*> active_;
   std::multimap<const std::byte*, Registration*> pinned_;  ///< by the first byte
-  std::map<Rank, Status> gone_;  ///< whose side channel has closed, and why
+  std::vector<std::optional<Status>> gone_;  ///< by rank: why its side channel has closed
   std::vector<Broken> broken_;
   std::vector<bool> rail_failed_;
   unsigned polls_ = 0;
