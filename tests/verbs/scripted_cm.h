@@ -87,16 +87,17 @@ class ScriptedCm final : public CmApi {
       return -1;
     }
     const Pending next = events_.front();
-    events_.pop_front();
-    ++unacknowledged;
-    ++next.id->unacknowledged;
-    auto* made = new rdma_cm_event{};
+    auto made = std::make_unique<rdma_cm_event>();
     made->id = next.id;
     made->event = next.answer.type;
     made->status = next.answer.status;
     if (made->event == RDMA_CM_EVENT_ADDR_RESOLVED) next.id->bind(device, port);
     if (made->event == RDMA_CM_EVENT_ROUTE_RESOLVED && !no_path) next.id->lead(record);
-    *event = made;
+    // Not before, so that nothing is lost where a test refuses memory.
+    events_.pop_front();
+    ++unacknowledged;
+    ++next.id->unacknowledged;
+    *event = made.release();
     return 0;
   }
   int ack_cm_event(rdma_cm_event* event) override {

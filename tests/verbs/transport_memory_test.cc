@@ -2,6 +2,7 @@
 // could not be done is done by a later poll, or the link ends and says why.
 #include <gmock/gmock.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <new>
@@ -105,6 +106,12 @@ void expect_frames_or_end(World& world, std::uint64_t nth) {
   world.close_all();
 }
 
+void expect_frames(World& world, std::uint64_t nth) {
+  EXPECT_TRUE(world.pump_until([&] { return has_all(world); }, "the frames"))
+      << "allocation " << nth;
+  world.close_all();
+}
+
 /// Runs `act` in a new world for each allocation in turn, until it returns that it made fewer.
 /// False of `prepare`: there is nothing to run it for.
 template <typename Prepare, typename Act>
@@ -198,6 +205,43 @@ TEST(Memory, LacksForTheWordsAboutARubbishImmediate) {
   world.network().wait_until_idle();
   expect_end_for_want_of_words(world);
   impostor.fixture.reset();
+}
+
+// What a port's connecting and its refusal take: paths that come, ports that have none or do not
+// take theirs.
+TEST(Memory, LacksWhenPathsAreAnswered) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  enum class Answer { kPaths, kOnePath, kPathsThatOnePortRefuses };
+  for (const Answer answer : {Answer::kPaths, Answer::kOnePath, Answer::kPathsThatOnePortRefuses}) {
+    const auto ask = [&](World& world) {
+      if (!world.stands()) return false;
+      world.cm(0).silent = true;
+      if (answer == Answer::kOnePath) world.cm(0).unreachable = {{"10.1.0.1", ENETUNREACH}};
+      for (const Rank from : {0, 1}) world.send(from, 1 - from, {.bytes = 8});
+      return world.pump_until([&] { return world.cm(0).ids == 2; }, "questions");
+    };
+    refuse_each({.ports = 2, .askers = {0, 1}}, ask, [&](World& world, std::uint64_t nth) {
+      world.cm(0).silent = false;
+      if (answer == Answer::kPathsThatOnePortRefuses) {
+        world.network().fail_call(0, FakeCall::kModifyQp, 3, EINVAL);
+      }
+      const bool refused = is_refused_one(nth, [&] { poll(world, 0); });
+      expect_frames_or_end(world, nth);
+      return refused;
+    });
+  }
+}
+
+TEST(Memory, LacksWhenTheDeviceRefusesARequest) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  // A large one is told of by the next poll.
+  const auto lend = [](World& world) { return world.greet() && world.send(0, 1, {kLarge}); };
+  refuse_each({.ports = 2}, lend, [](World& world, std::uint64_t nth) {
+    world.network().fail_call(0, FakeCall::kPostSend, 1, EIO);
+    const bool refused = is_refused_one(nth, [&] { EXPECT_TRUE(poll(world, 0)); });
+    expect_frames(world, nth);
+    return refused;
+  });
 }
 
 // The peer takes a hello whose epoch runs far ahead for nonsense.

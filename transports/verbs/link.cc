@@ -81,9 +81,11 @@ void Link::send_now() {
 
 // A device that has failed takes nothing; another may.
 void Link::post_staged() {
-  QueuePair* failed = nullptr;
-  const Status posted = queue_pairs_.post(&failed);
-  if (!posted) lose(*failed, posted.code(), rank_text(peer_) + " over " + posted.message());
+  or_interrupt([&] {
+    QueuePair* failed = nullptr;
+    const Status posted = queue_pairs_.post(&failed);
+    if (!posted) lose(*failed, posted.code(), rank_text(peer_) + " over " + posted.message());
+  });
 }
 
 void Link::close_queue_pairs() {
@@ -120,6 +122,15 @@ void Link::interrupt() {
   met_ = peer_ready_ = false;
   marker_ = 0;
   if (!std::exchange(epoch_due_, true)) ++epoch_;
+}
+
+template <typename Work>
+void Link::or_interrupt(const Work& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    interrupt();
+  }
 }
 
 // At once, so that the peer hears why its queue pairs break before it gives up their ports.
@@ -207,15 +218,17 @@ void Link::on_hello(const Hello& hello) {
 
 // Queue pairs stand here as soon as the path to each partner is known.
 void Link::connect() {
-  QueuePair* unreached = nullptr;
-  const Result<bool> connected = queue_pairs_.connect(&unreached);
-  if (!connected) {
-    const Status& error = connected.error();
-    return lose(*unreached, error.code(), rank_text(peer_) + " over " + error.message());
-  }
-  if (!*connected) return;
-  side_.send(peer_, encode_ready(epoch_));
-  if (peer_ready_) state_ = LinkState::kStanding;
+  or_interrupt([&] {
+    QueuePair* unreached = nullptr;
+    const Result<bool> connected = queue_pairs_.connect(&unreached);
+    if (!connected) {
+      const Status& error = connected.error();
+      return lose(*unreached, error.code(), rank_text(peer_) + " over " + error.message());
+    }
+    if (!*connected) return;
+    side_.send(peer_, encode_ready(epoch_));
+    if (peer_ready_) state_ = LinkState::kStanding;
+  });
 }
 
 void Link::on_ready(std::uint32_t epoch) {

@@ -78,6 +78,9 @@ class Link final : public Endpoint {
   Status make_rings();
   /// The queue pairs go, and the next epoch is due. Takes no memory.
   void interrupt();
+  /// Does `work`. Where memory is lacking nobody knows how far it came: the next epoch is due.
+  template <typename Work>
+  void or_interrupt(const Work& work);
   /// Throws nothing: where memory is lacking a later poll begins it, and throws if it still is.
   void begin_due_epoch();
   void begin_epoch(std::uint32_t epoch);

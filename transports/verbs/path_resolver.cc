@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 #include "transports/verbs/port_address.h"
@@ -119,8 +120,14 @@ Status PathQuery::ask_route() {
   return error == 0 ? Status() : failed("rdma_resolve_route", error);
 }
 
-void PathQuery::take(rdma_cm_event_type event, int status) {
-  if (is_done()) return;
+void PathQuery::take(const Event& event) {
+  event_ = event;
+  take_event();
+}
+
+void PathQuery::take_event() {
+  if (is_done() || !event_) return;
+  const auto [event, status] = *event_;
   const bool answers_address =
       event == RDMA_CM_EVENT_ADDR_RESOLVED || event == RDMA_CM_EVENT_ADDR_ERROR;
   const bool answers_route =
@@ -140,10 +147,11 @@ void PathQuery::take(rdma_cm_event_type event, int status) {
     return finish(read_record());
   } else {
     next = check_port();
-    step_ = Step::kRoute;
     if (next) next = ask_route();
+    step_ = Step::kRoute;
   }
-  if (!next) finish(next);
+  if (!next) finish(std::move(next));
+  event_.reset();
 }
 
 /// Where two ports have one address the kernel chooses, and a queue pair cannot follow it.
@@ -182,7 +190,8 @@ Status PathQuery::failed(const std::string& what, int error_number) const {
                                   "interface (ip route get, ping)"));
 }
 
-void PathQuery::look_at_clock() {
+void PathQuery::look_again() {
+  take_event();
   if (is_done() || Clock::now() < until_) return;
   const std::string step = step_ == Step::kAddress ? "the address" : "the route";
   finish(failed("no answer about " + step, ETIMEDOUT));
@@ -242,18 +251,17 @@ bool PathResolver::poll() {
   if (waiting_.empty()) return false;
   bool any = false;
   for (int seen = 0; seen < kEventsAtOnce && !waiting_.empty(); ++seen) {
-    rdma_cm_event* event = nullptr;
-    if (api_->get_cm_event(channel_, &event) != 0) break;
+    rdma_cm_event* reported = nullptr;
+    if (api_->get_cm_event(channel_, &reported) != 0) break;
     any = true;
-    auto* query = static_cast<PathQuery*>(event->id->context);
-    const rdma_cm_event_type type = event->event;
-    const int status = event->status;
+    auto* query = static_cast<PathQuery*>(reported->id->context);
+    const PathQuery::Event event{reported->event, reported->status};
     // First, because an id cannot be destroyed while it has events that are not acknowledged.
-    api_->ack_cm_event(event);
-    query->take(type, status);
+    api_->ack_cm_event(reported);
+    query->take(event);
   }
   const std::vector<PathQuery*> waiting = waiting_;
-  for (PathQuery* query : waiting) query->look_at_clock();
+  for (PathQuery* query : waiting) query->look_again();
   return any;
 }
 

@@ -48,8 +48,14 @@ class PathQuery {
   Status begin();
   Status ask_address();
   Status ask_route();
-  void take(rdma_cm_event_type event, int status);
-  void look_at_clock();
+  struct Event {
+    rdma_cm_event_type type;
+    int status;
+  };
+  /// Where it throws, look_again() takes it.
+  void take(const Event& event);
+  void take_event();
+  void look_again();
   Status check_port() const;
   Result<Path> read_record() const;
   Status failed(const std::string& what, int error_number) const;
@@ -63,6 +69,7 @@ class PathQuery {
   const TimePoint until_;
   rdma_cm_id* id_ = nullptr;  ///< the kernel's; only while not done
   Step step_ = Step::kAddress;
+  std::optional<Event> event_;  ///< not taken yet: memory was lacking
   std::optional<Result<Path>> answer_;
 };
 
