@@ -232,6 +232,22 @@ TEST(Memory, LacksWhenPathsAreAnswered) {
   }
 }
 
+TEST(Memory, LacksWhenAQueuePairBreaks) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  const auto lose = [](World& world) {
+    if (!world.greet()) return false;
+    world.network().fail_next_request(0, 0, IBV_WC_RETRY_EXC_ERR);
+    if (!world.send(0, 1, {.bytes = 8})) return false;
+    world.network().wait_until_idle();
+    return true;
+  };
+  refuse_each({.ports = 2}, lose, [](World& world, std::uint64_t nth) {
+    const bool refused = is_refused_one(nth, [&] { poll(world, 0); });
+    expect_frames(world, nth);
+    return refused;
+  });
+}
+
 TEST(Memory, LacksWhenTheDeviceRefusesARequest) {
   if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
   // A large one is told of by the next poll.

@@ -84,12 +84,14 @@ void Link::post_staged() {
   or_interrupt([&] {
     QueuePair* failed = nullptr;
     const Status posted = queue_pairs_.post(&failed);
-    if (!posted) lose(*failed, posted.code(), rank_text(peer_) + " over " + posted.message());
+    if (posted) return;
+    lose(failed->rail_index(), posted.code(), rank_text(peer_) + " over " + posted.message());
   });
 }
 
 void Link::close_queue_pairs() {
   queue_pairs_.close();
+  broken_.reset();
   if (incoming_ == nullptr) return;
   incoming_->forget_readers();
   // Refused to one that has written on behind its goodbye, so that its link does not end well.
@@ -223,7 +225,8 @@ void Link::connect() {
     const Result<bool> connected = queue_pairs_.connect(&unreached);
     if (!connected) {
       const Status& error = connected.error();
-      return lose(*unreached, error.code(), rank_text(peer_) + " over " + error.message());
+      return lose(unreached->rail_index(), error.code(),
+                  rank_text(peer_) + " over " + error.message());
     }
     if (!*connected) return;
     side_.send(peer_, encode_ready(epoch_));
@@ -313,23 +316,26 @@ Status Link::take(const Immediate& immediate) {
   }
 }
 
-std::string Link::where(const QueuePair& queue_pair) const {
-  return rank_text(peer_) + " over " + queue_pair.rail().name();
+void Link::broken(const QueuePair& queue_pair, ibv_wc_status status) {
+  if (!broken_) broken_ = {queue_pair.rail_index(), status};
 }
 
-void Link::broken(QueuePair& queue_pair, ibv_wc_status status) {
-  if (state_ == LinkState::kEnded || closing_ || peer_left_) return;
-  const std::string what = where(queue_pair) + ": " + describe(status);
+void Link::handle_broken() {
+  if (!broken_) return;
+  if (state_ == LinkState::kEnded || closing_ || peer_left_) return broken_.reset();
+  const auto [rail, status] = *broken_;
+  const std::string what =
+      rank_text(peer_) + " over " + shared_.rails[rail]->name() + ": " + describe(status);
   const bool refused = status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR ||
                        status == IBV_WC_REM_OP_ERR;
   if (refused) return give_up(Status(ErrorCode::kProtocol, what));
-  lose(queue_pair, ErrorCode::kRankFailed, what);
+  lose(rail, ErrorCode::kRankFailed, what);
 }
 
 // What was under way goes on over the rails that are left.
-void Link::lose(const QueuePair& queue_pair, ErrorCode code, const std::string& what) {
+void Link::lose(std::size_t rail, ErrorCode code, const std::string& what) {
   if (closing_ || peer_left_) return;
-  banned_[queue_pair.rail_index()] = has_bans_ = true;
+  banned_[rail] = has_bans_ = true;
   for (std::size_t other = 0; other < banned_.size(); ++other) {
     if (banned_[other] || !shared_.rails[other]->failure().empty()) continue;
     log::warning(what + "; going on over " + shared_.rails[other]->name());

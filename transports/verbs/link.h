@@ -44,8 +44,6 @@ class Link final : public Endpoint {
   void abandon(const std::byte* begin, std::size_t bytes) override;
 
   Rank peer() const { return peer_; }
-  LinkState state() const { return state_; }
-  std::uint32_t epoch() const { return epoch_; }
   bool is_stream() const { return stream_ != nullptr; }
   /// Something is being waited for that only the side channel can bring.
   bool needs_side_channel() const { return is_stream() || state_ == LinkState::kExchanging; }
@@ -58,7 +56,11 @@ class Link final : public Endpoint {
   void more_may_come();
   /// Nothing: a message arrived that was no write with an immediate. Throws nothing.
   void immediate(std::optional<std::uint32_t> bits);
-  void broken(QueuePair& queue_pair, ibv_wc_status status);
+  /// Keeps it for handle_broken(). Takes no memory.
+  void broken(const QueuePair& queue_pair, ibv_wc_status status);
+  bool is_broken() const { return broken_.has_value(); }
+  /// Where it throws it is still broken, the next epoch is due, or the link ends.
+  void handle_broken();
   void rail_failed(std::size_t rail);
   /// This rank lacked memory for what the peer said, which is lost. Throws nothing.
   void no_memory();
@@ -100,9 +102,8 @@ class Link final : public Endpoint {
   bool end_if_due(FrameSink& sink);
   void post_staged();
   /// `code`: of the end where no other port is left.
-  void lose(const QueuePair& queue_pair, ErrorCode code, const std::string& what);
+  void lose(std::size_t rail, ErrorCode code, const std::string& what);
   void send_now();
-  std::string where(const QueuePair& queue_pair) const;
 
   const Rank self_;
   const Rank peer_;
@@ -126,6 +127,12 @@ class Link final : public Endpoint {
   TimePoint last_words_until_;  ///< after goodbye: how long the device may take to bring more
   bool closing_ = false;        ///< `cause_` is to be reported when what has come was handed over
   Status cause_;
+  struct Broken {
+    std::size_t rail;
+    ibv_wc_status status;
+  };
+  /// The first bad completion of this epoch says why; others only that they were flushed.
+  std::optional<Broken> broken_;
 };
 
 }  // namespace unisono::verbs

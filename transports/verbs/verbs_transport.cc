@@ -220,10 +220,12 @@ void VerbsTransport::unpin(std::span<const std::byte> memory) {
 bool VerbsTransport::poll(FrameSink& sink) {
   if (closed_) return false;
   bool moved = poll_completions();
-  if (!broken_.empty()) {
+  const auto is_broken = [](const Link* link) { return link->is_broken(); };
+  if (std::any_of(active_.begin(), active_.end(), is_broken)) {
     // Why queue pairs broke is perhaps on its way: the peer made them anew, or has left.
     side_.poll(sink);
-    handle_broken();
+    handle_rails();
+    for (std::size_t i = 0; i < active_.size(); ++i) active_[i]->handle_broken();
   }
   if (paths_ != nullptr) moved |= paths_->poll();
   bool wait_for_side = false;
@@ -260,30 +262,17 @@ bool VerbsTransport::poll_completions() {
   return any;
 }
 
+// Throws nothing: the completions behind one may be other links'.
 void VerbsTransport::take(std::size_t rail, const ibv_wc& completion) {
   const QueuePairDirectory::Entry entry = directory_->find(rail, completion.qp_num);
   if (entry.link == nullptr) return;
   if (completion.status != IBV_WC_SUCCESS) {
-    broken_.push_back(
-        {rail, completion.qp_num, entry.link, entry.link->epoch(), completion.status});
+    entry.link->broken(*entry.queue_pair, completion.status);
   } else if (completion.wr_id == kReceiveId) {
     const bool is_write = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
     entry.link->immediate(is_write ? std::optional(be32toh(completion.imm_data)) : std::nullopt);
   } else {
     entry.queue_pair->complete(completion.wr_id);
-  }
-}
-
-// The first bad completion of a queue pair says why; the others only that they were flushed.
-void VerbsTransport::handle_broken() {
-  std::vector<Broken> broken;
-  broken.swap(broken_);
-  handle_rails();
-  for (const Broken& each : broken) {
-    const QueuePairDirectory::Entry entry = directory_->find(each.rail, each.queue_pair);
-    const bool is_the_same = entry.link == each.link && entry.link->epoch() == each.epoch;
-    if (!is_the_same) continue;
-    entry.link->broken(*entry.queue_pair, each.status);
   }
 }
 

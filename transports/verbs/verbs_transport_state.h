@@ -65,7 +65,6 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   Link& link_to(Rank peer);
   bool poll_completions();
   void take(std::size_t rail, const ibv_wc& completion);
-  void handle_broken();
   void handle_rails();
 
   // SideChannelEvents
@@ -74,14 +73,6 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   void side_closed(Rank peer, const Status& cause) override;
   void stray_frame(Rank peer) override;
   void no_memory(Rank peer) override;
-
-  struct Broken {
-    std::size_t rail;
-    std::uint32_t queue_pair;
-    const Link* link;  ///< whose it was: numbers are used again
-    std::uint32_t epoch;
-    ibv_wc_status status;
-  };
 
   VerbsOptions options_;
   std::vector<std::unique_ptr<Rail>> rails_;
@@ -97,7 +88,6 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   std::vector<Link*> active_;
   std::multimap<const std::byte*, Registration*> pinned_;  ///< by the first byte
   std::vector<std::optional<Status>> gone_;  ///< by rank: why its side channel has closed
-  std::vector<Broken> broken_;
   std::vector<bool> rail_failed_;
   unsigned polls_ = 0;
   bool closed_ = false;
