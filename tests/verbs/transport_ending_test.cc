@@ -5,12 +5,14 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "tests/verbs/transport_impostor.h"
 
 namespace unisono::verbs::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 /// Than a link waits for what its peer said was on its way.
@@ -331,7 +333,7 @@ TEST(Ending, GoodbyeThatOvertakesTheLastRecordWaitsForIt) {
   }
 }
 
-// Who comes late finds more immediates than it takes at once, and waits for none that is there.
+// Who comes late looks once more, and takes all that is there.
 TEST(Ending, GoodbyeOutlastsARankThatDoesNotRunForLong) {
   constexpr std::uint32_t kRecords = 192;
   constexpr std::size_t kAtOnce = 32;
@@ -345,6 +347,9 @@ TEST(Ending, GoodbyeOutlastsARankThatDoesNotRunForLong) {
   ASSERT_TRUE(impostor.meet(world, 0));
   // It waits for rank 2, so that each poll looks at the side channel.
   ASSERT_EQ(world.try_send(0, 2, {.bytes = 8}), PostResult::kDone);
+  impostor.say(0, encode_leaving(kRecords * kLine));
+  impostor.leave();
+  for (int polls = 0; polls < 20; ++polls) world.poll(0);
   for (std::uint32_t i = 0; i < kRecords; ++i) {
     FrameHeader header;
     header.reserved = static_cast<std::uint16_t>(RecordKind::kWhole);
@@ -360,15 +365,57 @@ TEST(Ending, GoodbyeOutlastsARankThatDoesNotRunForLong) {
     if (i % kAtOnce == 0) impostor.fixture->poll(kAtOnce);
   }
   world.network().wait_until_idle();
-  impostor.say(0, encode_leaving(kRecords * kLine));
-  impostor.leave();
-  world.poll(0);
-  world.poll(0);
-  EXPECT_LT(world.witness(0).count(1), kRecords);
+  EXPECT_FALSE(world.has_ended(0, 1));
   std::this_thread::sleep_for(kLongerThanAnyPatience);
   const Status cause = world.end_of(0, 1);
   EXPECT_TRUE(cause.ok()) << cause.message();
   EXPECT_EQ(world.witness(0).count(1), kRecords);
+  impostor.fixture.reset();
+}
+
+// Whose end never comes ends all the same, whatever others send meanwhile.
+TEST(Ending, GoodbyeIsNotWaitedForWhileOthersSend) {
+  const LogGuard log;
+  Impostor impostor(1, 3);
+  WorldShape shape{.ranks = 3};
+  shape.strangers[1] = impostor.address();
+  World world(std::move(shape));
+  impostor.join(world);
+  ASSERT_TRUE(impostor.meet(world, 0));
+  ASSERT_TRUE(world.send(2, 0, {.bytes = 8}));
+  ASSERT_TRUE(world.settle(2, 0));
+  impostor.say(0, encode_leaving(kLine));
+  impostor.leave();
+  const auto joined = std::exchange(world.stranger, nullptr);
+  world.stranger = [&] {
+    joined();
+    for (int frame = 0; frame < 64; ++frame) world.try_send(2, 0, {.bytes = 8});
+    world.network().wait_until_idle();
+  };
+  const Status cause = world.end_of(0, 1);
+  EXPECT_EQ(cause.code(), ErrorCode::kRankFailed);
+  EXPECT_EQ(cause.rank(), 1);
+  EXPECT_THAT(cause.message(), HasSubstr("the end of what it sent did not come"));
+  impostor.fixture.reset();
+}
+
+TEST(Ending, OfAPeerWhoseLastWordsThisRanksDeviceLostNamesThisRank) {
+  const LogGuard log;
+  Impostor impostor(1, 2);
+  WorldShape shape{.ranks = 2};
+  shape.strangers[1] = impostor.address();
+  World world(std::move(shape));
+  impostor.join(world);
+  ASSERT_TRUE(impostor.meet(world, 0));
+  impostor.say(0, encode_leaving(kLine));
+  world.turns(600);
+  world.network().break_device(0, 0);
+  impostor.leave();
+  const Status cause = world.end_of(0, 1);
+  EXPECT_EQ(cause.code(), ErrorCode::kSystem);
+  EXPECT_EQ(cause.rank(), 0);
+  EXPECT_THAT(cause.message(), AllOf(HasSubstr("rank 1 left"), HasSubstr("fake0 port 1: "),
+                                     HasSubstr("DEVICE_FATAL")));
   impostor.fixture.reset();
 }
 

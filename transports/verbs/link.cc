@@ -257,12 +257,7 @@ void Link::side_closed(const Status& cause) {
                ? cause
                : Status(ErrorCode::kRankFailed,
                         rank_text(peer_) + " left without the end of what it was sending", peer_);
-  last_words_until_ = Clock::now() + kLastWordsPatience;
   closing_ = true;
-}
-
-void Link::more_may_come() {
-  if (closing_) last_words_until_ = Clock::now() + kLastWordsPatience;
 }
 
 void Link::no_memory() {
@@ -372,13 +367,24 @@ bool Link::progress(FrameSink& sink) {
   return end_if_due(sink) || moved;
 }
 
+// The peer lies about what it has sent, or a device did not bring it.
+Status Link::why_incomplete() {
+  const std::string what = rank_text(peer_) + " left, but the end of what it sent did not come";
+  if (!queue_pairs_.is_open() || !queue_pairs_.control().rail().has_failed()) {
+    return Status(ErrorCode::kRankFailed, what, peer_);
+  }
+  return Status(ErrorCode::kSystem, what + ": " + queue_pairs_.control().rail().failure(), self_);
+}
+
 bool Link::end_if_due(FrameSink& sink) {
   if (!closing_ || state_ == LinkState::kEnded) return false;
   // Goodbye comes after the data, but over another way.
   if (cause_ && incoming_->consumed() != last_position_) {
-    if (queue_pairs_.is_open() && Clock::now() < last_words_until_) return false;
-    cause_ = Status(ErrorCode::kRankFailed,
-                    rank_text(peer_) + " left, but the end of what it sent did not come", peer_);
+    // Each poll has taken all that was there. The first after goodbye begins the wait, so that one
+    // follows, however long this rank does not run.
+    if (!last_words_until_) last_words_until_ = Clock::now() + kLastWordsPatience;
+    if (queue_pairs_.is_open() && Clock::now() < *last_words_until_) return false;
+    cause_ = why_incomplete();
   }
   state_ = LinkState::kEnded;
   close_queue_pairs();

@@ -52,8 +52,6 @@ class Link final : public Endpoint {
   void wanted();
   void message(std::string_view bytes);
   void side_closed(const Status& cause);
-  /// A poll takes only so many completions, and there may be more: a goodbye waits for those.
-  void more_may_come();
   /// Nothing: a message arrived that was no write with an immediate. Throws nothing.
   void immediate(std::optional<std::uint32_t> bits);
   /// Keeps it for handle_broken(). Takes no memory.
@@ -100,6 +98,7 @@ class Link final : public Endpoint {
   bool has_failed() const { return closing_ && !cause_; }
   void lift_bans();
   bool end_if_due(FrameSink& sink);
+  Status why_incomplete();
   void post_staged();
   /// `code`: of the end where no other port is left.
   void lose(std::size_t rail, ErrorCode code, const std::string& what);
@@ -124,8 +123,9 @@ class Link final : public Endpoint {
   std::uint64_t marked_ = 0;  ///< the end of the records before the marker
   bool peer_left_ = false;    ///< it said so; `last_position_` is the end of its records
   std::uint64_t last_position_ = 0;
-  TimePoint last_words_until_;  ///< after goodbye: how long the device may take to bring more
-  bool closing_ = false;        ///< `cause_` is to be reported when what has come was handed over
+  /// After goodbye: how long the device may take to bring what is not here.
+  std::optional<TimePoint> last_words_until_;
+  bool closing_ = false;  ///< `cause_` is to be reported when what has come was handed over
   Status cause_;
   struct Broken {
     std::size_t rail;

@@ -150,33 +150,34 @@ Status Rail::make_queues(int peers, int queue_pairs) {
   errno = 0;
   srq_ = api_->create_srq(pd_, &attributes);
   if (srq_ == nullptr) return call_failed("ibv_create_srq", name_, error_of(-1));
-  // Only poll() takes those kept and gives back their receives, and only then more is sent.
+  // Only poll() hands over those kept and gives back their receives, and only then more is sent.
   collected_.reserve(static_cast<std::size_t>(sizes.entries));
   immediates_per_peer_ = sizes.immediates;
   sends_per_queue_pair_ = static_cast<int>(sizes.sends);
   return replenish(static_cast<int>(sizes.receives));
 }
 
-int Rail::poll(ibv_wc* completions, int entries) {
-  if (collected_.empty()) return api_->poll_cq(cq_, entries, completions);
-  const auto count = std::min(collected_.size(), static_cast<std::size_t>(entries));
-  std::copy_n(collected_.begin(), count, completions);
-  collected_.erase(collected_.begin(), collected_.begin() + static_cast<std::ptrdiff_t>(count));
-  return static_cast<int>(count);
-}
-
+// It ends, since no receive is posted meanwhile.
 void Rail::collect() {
   std::array<ibv_wc, 32> completions;
-  for (int found = 0; (found = api_->poll_cq(cq_, static_cast<int>(completions.size()),
-                                             completions.data())) > 0;) {
+  constexpr int kAtOnce = completions.size();
+  int found = 0;
+  do {
+    found = api_->poll_cq(cq_, kAtOnce, completions.data());
+    if (found <= 0) return;
     collected_.insert(collected_.end(), completions.begin(), completions.begin() + found);
-  }
+  } while (found == kAtOnce);
 }
 
 void Rail::disown(std::uint32_t queue_pair) {
   for (ibv_wc& each : collected_) {
     if (each.qp_num == queue_pair) each.qp_num = kNobody;
   }
+}
+
+void Rail::give_back(int receives) {
+  const Status replenished = replenish(receives);
+  if (!replenished) log::warning(replenished.message());
 }
 
 Status Rail::replenish(int count) {

@@ -85,8 +85,23 @@ class Rail {
   /// when it fails): at most kSendsPerQueuePair, less where the device's queues are short.
   int sends_per_queue_pair() const { return sends_per_queue_pair_; }
 
-  /// At most `entries` completions, those that were collected first. Their number.
-  int poll(ibv_wc* completions, int entries);
+  /// Hands over all completions that there are by now, those that were collected first, and gives
+  /// back the receives that they used up. False: there were none. `take` throws nothing.
+  template <typename Take>
+  bool poll(const Take& take) {
+    collect();
+    if (collected_.empty()) return false;
+    int receives = 0;
+    // What it closes is collected meanwhile.
+    for (std::size_t each = 0; each < collected_.size(); ++each) {
+      const ibv_wc completion = collected_[each];
+      receives += completion.wr_id == kReceiveId;
+      take(completion);
+    }
+    collected_.clear();
+    give_back(receives);
+    return true;
+  }
   /// Takes all there are off the completion queue and keeps them for poll(). Takes no memory.
   void collect();
   /// Those kept are nobody's from now on: the queue pair is gone, and its number may come again.
@@ -107,6 +122,7 @@ class Rail {
   Status open_context();
   Status choose_access(bool relaxed_ordering);
   Status make_queues(int peers, int queue_pairs);
+  void give_back(int receives);
   void handle(const ibv_async_event& event);
   void look_again(const std::string& event);
 

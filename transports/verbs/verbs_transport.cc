@@ -1,6 +1,5 @@
 // Rails, completions and the side channel under one Transport; see verbs_transport.h.
 #include <algorithm>
-#include <array>
 #include <sstream>
 #include <thread>
 
@@ -15,7 +14,6 @@ namespace {
 // While all links stand, the side channel has news only of failures and goodbyes; looking costs
 // system calls.
 constexpr unsigned kPollsPerLookAside = 256;
-constexpr int kCompletionsPerPoll = 32;
 // Rings are tried up to so many bytes when a transport is made: more would only take time.
 constexpr std::size_t kTriedBytesMax = std::size_t{64} << 20;
 
@@ -241,23 +239,8 @@ bool VerbsTransport::poll(FrameSink& sink) {
 
 bool VerbsTransport::poll_completions() {
   bool any = false;
-  std::array<ibv_wc, kCompletionsPerPoll> completions;
   for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
-    const int found = rails_[rail]->poll(completions.data(), kCompletionsPerPoll);
-    int receives = 0;
-    for (int i = 0; i < found; ++i) {
-      const ibv_wc& completion = completions[static_cast<std::size_t>(i)];
-      receives += completion.wr_id == kReceiveId;
-      take(rail, completion);
-    }
-    any |= found > 0;
-    if (found == kCompletionsPerPoll) {
-      for (Link* link : active_) link->more_may_come();
-    }
-    if (receives == 0) continue;
-    if (const Status replenished = rails_[rail]->replenish(receives); !replenished) {
-      log::warning(replenished.message());
-    }
+    any |= rails_[rail]->poll([&](const ibv_wc& completion) { take(rail, completion); });
   }
   return any;
 }
