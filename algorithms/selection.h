@@ -121,8 +121,6 @@ class SelectionTable {
 
 /// Where there is none of that name: a sentence that says so, and ends with those that there are.
 std::string no_algorithm_called(std::string_view name, Collective collective);
-/// The hint of a call that selection decides, whatever the settings ask for.
-inline constexpr std::string_view kAutomatic = "auto";
 /// kInvalidArgument where no call may have this hint: a name of the catalogue, native, or auto.
 Status check_hint(Collective collective, std::string_view hint);
 

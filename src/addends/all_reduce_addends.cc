@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "base/collective.h"
 #include "base/fnv.h"
 #include "base/limits.h"
 #include "comm/communicator_state.h"
@@ -133,8 +134,11 @@ Result<std::vector<std::size_t>> judge(std::span<const Words> table) {
 }
 
 // A call whose counts are bytes.
-Call bytes_call(Collective collective, const void* in, void* out, const CallOptions& options) {
-  return {.collective = collective, .in = in, .out = out, .options = options};
+Call bytes_call(Collective collective, const void* in, void* out, const Request& request) {
+  return {.collective = collective,
+          .in = in,
+          .out = out,
+          .options = {.timeout = request.options.timeout, .algorithm = kAutomaticAlgorithm}};
 }
 
 class AddendsReducer {
@@ -146,7 +150,6 @@ class AddendsReducer {
         addends_(std::move(addends)),
         reduction_(std::move(reduction)),
         total_(total_of(addends_)) {
-    options_.timeout = request.options.timeout;
     const std::size_t most = *std::ranges::max_element(addends_);
     const std::size_t vectors = std::max(total_, most * ranks());  // as all ranks know it
     const std::size_t share = (request_.count + ranks() - 1) / ranks();
@@ -198,7 +201,7 @@ class AddendsReducer {
       given_counts_.push_back(addends_[self()] * length_of(rank) * request_.width());
       taken_counts_.push_back(addends_[rank] * length_of(self()) * request_.width());
     }
-    Call call = bytes_call(Collective::kAllToAllV, given_.data(), taken_.data(), options_);
+    Call call = bytes_call(Collective::kAllToAllV, given_.data(), taken_.data(), request_);
     call.in_counts = given_counts_;
     call.out_counts = taken_counts_;
     communicator_.run(call);
@@ -220,7 +223,7 @@ class AddendsReducer {
     for (std::size_t rank = 0; rank < ranks(); ++rank) {
       given_counts_.push_back(length_of(rank) * request_.width());
     }
-    Call call = bytes_call(Collective::kAllGatherV, out_of(self()), out_of(0), options_);
+    Call call = bytes_call(Collective::kAllGatherV, out_of(self()), out_of(0), request_);
     call.count = given_counts_[self()];
     call.out_counts = given_counts_;
     communicator_.run(call);
@@ -228,7 +231,6 @@ class AddendsReducer {
 
   Communicator& communicator_;
   const Request& request_;
-  CallOptions options_;
   std::vector<std::size_t> addends_;  // by rank
   compute::Reduction reduction_;
   std::size_t total_;
@@ -251,8 +253,7 @@ void reduce_all(Communicator& communicator, Request request, const Status& lengt
   const Status valid = check(state, request, lengths);
   const Words own = words_of(request, !valid.ok());
   std::vector<Words> table(static_cast<std::size_t>(communicator.size()));
-  Call call = bytes_call(Collective::kAllGather, own.data(), table.data(),
-                         {.timeout = request.options.timeout});
+  Call call = bytes_call(Collective::kAllGather, own.data(), table.data(), request);
   call.count = sizeof own;
   communicator.run(call);
   if (!valid) refuse({valid.code(), valid.message(), communicator.rank()});

@@ -40,7 +40,7 @@ class CallSelection {
   std::string_view hint_for(Collective collective, std::string_view own) const {
     const std::string_view hint =
         own.empty() ? std::string_view(fixed_.hints[static_cast<std::size_t>(collective)]) : own;
-    return hint == algorithms::kAutomatic ? std::string_view() : hint;
+    return hint == kAutomaticAlgorithm ? std::string_view() : hint;
   }
   /// What its reduction keeps: what it asks for, or what all do.
   Order order_of(const Call& call) const {

@@ -13,6 +13,10 @@
 
 namespace unisono {
 
+/// CallOptions::algorithm of a call that selection decides, whatever the settings ask for: the
+/// library's own calls have it.
+inline constexpr std::string_view kAutomaticAlgorithm = "auto";
+
 /// What a buffer of a rank holds.
 enum class Holds : std::uint8_t {
   kNothing,

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "algorithms/selection.h"
+#include "base/collective.h"
 #include "base/fnv.h"
 #include "base/log.h"
 #include "base/process_facts.h"
@@ -29,7 +29,7 @@ std::string job_place(std::string_view name, std::string_view job) {
 
 Call first_call(milliseconds timeout) {
   return {.collective = Collective::kBarrier,
-          .options = {.timeout = timeout, .algorithm = algorithms::kAutomatic}};
+          .options = {.timeout = timeout, .algorithm = kAutomaticAlgorithm}};
 }
 
 Status against(Rank rank, const Status& why) {
@@ -55,7 +55,7 @@ class GrowingMember final : public rendezvous::GrowingGroup {
               .in = in,
               .out = out,
               .count = bytes,
-              .options = {.timeout = timeout, .algorithm = algorithms::kAutomatic}})
+              .options = {.timeout = timeout, .algorithm = kAutomaticAlgorithm}})
         .status;
   }
   // A member that is lost meanwhile will not come.

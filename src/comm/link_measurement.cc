@@ -5,7 +5,7 @@
 #include <limits>
 #include <set>
 
-#include "algorithms/selection.h"
+#include "base/collective.h"
 #include "comm/communicator_state.h"
 #include "rendezvous/peer_information.h"
 
@@ -89,7 +89,7 @@ class HostRing {
                 .count = 1,
                 .type = DataType::kFloat64,
                 .options = options()};
-    gather.options.algorithm = algorithms::kAutomatic;
+    gather.options.algorithm = kAutomaticAlgorithm;
     UNISONO_TRY(all_.run(gather).status);
     return *std::max_element(theirs.begin(), theirs.end());
   }

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "algorithms/selection.h"
+#include "base/collective.h"
 #include "base/communicator_id.h"
 #include "base/log.h"
 #include "comm/split.h"
@@ -152,7 +152,7 @@ Result<FailedIn> Shrinking::agree_on_place() {
                          .count = least.size(),
                          .type = DataType::kInt64,
                          .op = ops::min,
-                         .options = {.algorithm = algorithms::kAutomatic}})
+                         .options = {.algorithm = kAutomaticAlgorithm}})
                   .status);
   return FailedIn{least[0] / 2, -least[1] > least[0]};
 }

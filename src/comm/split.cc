@@ -4,7 +4,7 @@
 #include <new>
 #include <numeric>
 
-#include "algorithms/selection.h"
+#include "base/collective.h"
 #include "base/communicator_id.h"
 #include "comm/link_measurement.h"
 #include "comm/part.h"
@@ -56,7 +56,7 @@ Result<std::vector<T>> share(CommunicatorState& parent, const T& mine) {
                         .out = all.data(),
                         .count = sizeof(T),
                         .type = DataType::kUint8,
-                        .options = {.algorithm = algorithms::kAutomatic}})
+                        .options = {.algorithm = kAutomaticAlgorithm}})
                   .status);
   return all;
 }

@@ -212,15 +212,16 @@ Agreement announce(Communicator& communicator, Announcement own, const ObjectOpt
   const Config& config = CommunicatorAccess::state(communicator)->runtime().config();
   own.limit = options.size_limit != 0 ? options.size_limit : config.object_limit_bytes;
   own.staging = options.staging_bytes != 0 ? options.staging_bytes : config.object_staging_bytes;
-  const std::chrono::milliseconds timeout = options.call.timeout;
   if (own.refusal == Refusal::kNone && !options.call.algorithm.empty()) {
     own.refusal = Refusal::kAlgorithm;
   }
-  if (own.refusal == Refusal::kNone && timeout.count() < 0) own.refusal = Refusal::kTimeout;
+  if (own.refusal == Refusal::kNone && options.call.timeout.count() < 0) {
+    own.refusal = Refusal::kTimeout;
+  }
   const Words words = to_words(own);
   std::vector<Words> table(static_cast<std::size_t>(communicator.size()));
   communicator.all_gather(words.data(), table.data(), words.size(), DataType::kUint64,
-                          {.timeout = std::max(timeout, std::chrono::milliseconds(0))});
+                          options_of_collectives(options.call));
   Result<Agreement> agreement = judge(table);
   if (!agreement) fail(communicator, own.kind, agreement.error());
   return std::move(*agreement);

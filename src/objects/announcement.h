@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/collective.h"
 #include "base/result.h"
 #include "unisono/communicator.h"
 #include "unisono/objects.h"
@@ -30,6 +31,11 @@ enum class Kind : std::uint8_t {
   kBroadcastValue,
   kScatterValues,
 };
+/// Of the collectives that an object call is made of.
+inline CallOptions options_of_collectives(const CallOptions& call) {
+  return {.timeout = call.timeout, .algorithm = kAutomaticAlgorithm};
+}
+
 /// "gather_objects" ..., what the user called; empty for no kind.
 std::string_view name_of(Kind kind);
 /// Whether the call has a root.

@@ -91,7 +91,7 @@ void all_gather_plain(Communicator& communicator, const PlainList& list,
   Announcement own = announcement_of(communicator, kKind, part, -1);
   own.element_bytes = static_cast<std::uint32_t>(list.element_bytes);
   const Agreement agreement = announce_part(communicator, own, part.failure, options);
-  const CallOptions inner{.timeout = options.call.timeout};
+  const CallOptions inner = options_of_collectives(options.call);
   std::vector<std::uint64_t> begins;
   std::uint64_t total = 0;
   for (const std::uint64_t bytes : agreement.bytes) {
@@ -122,7 +122,7 @@ void all_gather_framed(
   const Part part{.bytes = list.bytes, .failure = list.failure};
   const Agreement agreement = announce_part(
       communicator, announcement_of(communicator, kKind, part, -1), part.failure, options);
-  const CallOptions inner{.timeout = options.call.timeout};
+  const CallOptions inner = options_of_collectives(options.call);
   const ObjectSource source(part.bytes);
   std::vector<FrameReader> readers(agreement.bytes.size());
   const ObjectSink sink = [&](const ObjectPiece& piece) {

@@ -48,7 +48,7 @@ std::vector<ObjectBytes> gather(Communicator& communicator, Kind kind, const Par
   check_member(communicator, kind);
   const Agreement agreement = announce_part(
       communicator, announcement_of(communicator, kind, part, root), part.failure, options);
-  const CallOptions inner{.timeout = options.call.timeout};
+  const CallOptions inner = options_of_collectives(options.call);
   const Rank rank = communicator.rank();
   std::vector<ObjectBytes> objects;
   allocate_result(communicator, kind, sum_of(agreement.bytes), inner, [&] {
@@ -81,7 +81,7 @@ std::vector<ObjectBytes> all_gather(Communicator& communicator, Kind kind, const
   check_member(communicator, kind);
   const Agreement agreement = announce_part(
       communicator, announcement_of(communicator, kind, part, -1), part.failure, options);
-  const CallOptions inner{.timeout = options.call.timeout};
+  const CallOptions inner = options_of_collectives(options.call);
   const Rank rank = communicator.rank();
   std::vector<ObjectBytes> objects;
   allocate_result(communicator, kind, sum_of(agreement.bytes), inner,
@@ -104,7 +104,7 @@ ObjectBytes broadcast(Communicator& communicator, Kind kind, Part part, Rank roo
   if (communicator.rank() != root) part.bytes = {};
   const Agreement agreement = announce_part(
       communicator, announcement_of(communicator, kind, part, root), part.failure, options);
-  const CallOptions inner{.timeout = options.call.timeout};
+  const CallOptions inner = options_of_collectives(options.call);
   const std::uint64_t size = agreement.bytes[index(root)];
   ObjectBytes object;
   allocate_result(communicator, kind, size, inner, [&] {

@@ -22,7 +22,7 @@ class Scatter {
         root_(root),
         rank_(communicator.rank()),
         options_(options),
-        inner_{.timeout = options.call.timeout} {}
+        inner_(options_of_collectives(options.call)) {}
 
   ObjectBytes run(const std::exception_ptr& failure) {
     const Agreement agreement = announce_part(communicator_, own_announcement(), failure, options_);

@@ -27,7 +27,7 @@ void run_stream(Communicator& communicator, const StreamCall& call, const Object
   }
   if (call.receives && !sink && own.refusal == Refusal::kNone) own.refusal = Refusal::kNoSink;
   const Agreement agreement = announce(communicator, own, options);
-  const CallOptions inner{.timeout = options.call.timeout};
+  const CallOptions inner = options_of_collectives(options.call);
   Stream stream(communicator, call.pattern, call.root, source, call.receives ? &sink : nullptr,
                 inner);
   try {

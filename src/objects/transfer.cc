@@ -72,7 +72,7 @@ void allocate_result(Communicator& communicator, Kind kind, std::uint64_t total,
     is_short = true;
   }
   const std::vector<std::uint64_t> shortages =
-      exchange_word(communicator, is_short ? 1 : 0, {.timeout = options.timeout});
+      exchange_word(communicator, is_short ? 1 : 0, options_of_collectives(options));
   for (std::size_t r = 0; r < shortages.size(); ++r) {
     if (shortages[r] == 0) continue;
     fail(communicator, kind,
@@ -87,8 +87,8 @@ void settle(Communicator& communicator, Kind kind, const Stream& stream, const A
             const CallOptions& options) {
   Rank failed_rank = -1;
   if (agreement.any_producer) {
-    const std::vector<std::uint64_t> failed =
-        exchange_word(communicator, stream.producer_failed() ? 1 : 0, {.timeout = options.timeout});
+    const std::vector<std::uint64_t> failed = exchange_word(
+        communicator, stream.producer_failed() ? 1 : 0, options_of_collectives(options));
     for (std::size_t r = 0; r < failed.size() && failed_rank < 0; ++r) {
       if (failed[r] != 0) failed_rank = static_cast<Rank>(r);
     }

@@ -8,7 +8,9 @@
 #include "tests/objects/object_bytes.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/same_bytes.h"
+#include "tests/support/setting.h"
 #include "tests/support/watchdog.h"
+#include "unisono/addends.h"
 
 namespace unisono::test {
 namespace {
@@ -145,6 +147,23 @@ TEST(Rounds, NeverExceedTheirBoundAndSendEverythingOnce) {
       }
     }
   }
+}
+
+// An object call is several collectives, of ranks that may be as many as an algorithm does not
+// take.
+TEST(Objects, AskNoAlgorithmOfTheSettings) {
+  const Setting setting("UNISONO_ALGORITHM", "broadcast=bine,all_gather=recursive_doubling");
+  run_ranks(3, "auto", [](Communicator& comm) {
+    const ObjectBytes large = object_of(0, kDirectMin + 1);
+    EXPECT_EQ(broadcast_object(comm, large, 0), large);
+    EXPECT_EQ(all_gather_objects(comm, large).size(), 3u);
+    const float one = 1;
+    const void* const addend = &one;
+    float sum = 0;
+    all_reduce_addends(comm, {&addend, 1}, &sum, 1, DataType::kFloat32, ops::sum);
+    EXPECT_EQ(sum, 3);
+    EXPECT_TRUE(comm.status());
+  });
 }
 
 }  // namespace
