@@ -16,6 +16,8 @@ namespace {
 
 // How often a waiting rank looks at the clock, the control connection and its deadline.
 constexpr auto kTendEvery = std::chrono::milliseconds(1);
+// Looks in vain after which the thread sleeps between them.
+constexpr int kYieldingBeats = 1001;
 // Beats of start_and_linger(): other threads of the rank cannot start calls meanwhile.
 constexpr int kLingerLooks = 256;
 // Beats a blocking call adds at its end when bytes of it are still here, before the progress thread
@@ -381,10 +383,10 @@ void Engine::progress_loop() {
       progress_calls_back_.store(!deferred_.empty(), std::memory_order_relaxed);
     }
     progress_calls_back_.store(false, std::memory_order_relaxed);
-    idle_beats = moved ? 0 : idle_beats + 1;
+    idle_beats = moved ? 0 : std::min(idle_beats + 1, kYieldingBeats);
     if (!moved && !has_background_work()) {
       std::this_thread::sleep_for(kTendEvery);
-    } else if (idle_beats > 1000) {
+    } else if (idle_beats == kYieldingBeats) {
       std::this_thread::sleep_for(kIdleSleep);
     } else if (!moved) {
       sched_yield();

@@ -491,6 +491,8 @@ void Messenger::drop_closed(Peer& peer, const FrameHeader& header) {
     std::vector<bool>& told = known->second;
     if (told[static_cast<std::size_t>(peer.rank)]) return;
     told[static_cast<std::size_t>(peer.rank)] = true;
+  } else if (!peer.backlog.empty()) {
+    return;  // of one that is forgotten, so that answers do not pile up
   }
   post_control(peer, FrameKind::kLeft, {header.communicator, FrameClass::kCollective, 0, 0}, {}, 0);
 }

@@ -109,11 +109,15 @@ Recorder::Recorder(std::byte* memory, const RankIdentity& identity) : memory_(me
 void Recorder::close() {
   if (!is_on() || std::exchange(is_closed_, true)) return;
   store_time(header().closed_ns, now());
+  if (trace_) {
+    const Status written = write_trace();
+    if (!written.ok()) {
+      log::warning("the trace of UNISONO_TRACE is not whole: " + written.message());
+    }
+    trace_.reset();
+  }
+  // From here on the memory may be another rank's.
   std::atomic_ref(header().claim).store(0, std::memory_order_release);
-  if (!trace_) return;
-  const Status written = write_trace();
-  if (!written.ok()) log::warning("the trace of UNISONO_TRACE is not whole: " + written.message());
-  trace_.reset();
 }
 
 Status Recorder::write_trace() const {
