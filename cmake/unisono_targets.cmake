@@ -106,6 +106,13 @@ function(unisono_module name)
   endif()
 endfunction()
 
+# unisono_skipped_test(name LABELS ... WHY text): a test that this build cannot have says so.
+function(unisono_skipped_test name)
+  cmake_parse_arguments(arg "" "WHY" "LABELS" ${ARGN})
+  add_test(NAME ${name} COMMAND sh -c "echo 'SKIPPED: ${name}: ${arg_WHY}'; exit 77")
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77)
+endfunction()
+
 # unisono_test(name SOURCES ... LABELS ... [PROCESSORS n] [TIMEOUT s] [SINGLE_THREADED] [COMPUTES]):
 # one GoogleTest program over the internals; ctest runs it as one test named `name`. Where all that
 # it tests is one thread's, the thread sanitizer's build skips it and says so. One that computes for
@@ -122,8 +129,7 @@ function(unisono_test name)
   endif()
   if(arg_SINGLE_THREADED AND UNISONO_SANITIZE STREQUAL "thread")
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
-    add_test(NAME ${name} COMMAND sh -c "echo SKIPPED: ${name} has one thread; exit 77")
-    set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77)
+    unisono_skipped_test(${name} LABELS ${arg_LABELS} WHY "it has one thread")
     return()
   endif()
   # `tests_<label>` builds what `ctest -L <label>` runs.

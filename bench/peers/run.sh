@@ -111,7 +111,7 @@ build_unisono() {
 have_ompi= have_mpich= have_gloo= have_unisono= command_line=
 if [ "$mode" = limits ]; then
   compile limits "$(echo "$here"/limits*.cc)" g++ -lpthread || exit 1
-  timeout -k 5 900 "$build/limits" > "$out" 2>> "$log"
+  timeout -k 5 900 "$build/limits" > "$out" 2>> "$log" || { say "limits failed: status $?"; exit 1; }
   say "limits: $(($(date +%s) - began)) s; figures in $out"
   exit
 fi

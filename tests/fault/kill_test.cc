@@ -110,6 +110,13 @@ void run_doomed(const std::string& transport, Rank victim,
   }
 }
 
+// TCP and UNIX sockets, which are one code, share the cases; a sanitizer's build has half of all.
+bool is_left_out(const std::string& transport, int number) {
+  if (is_full_run()) return false;
+  if (transport == "auto") return is_short_run() && number % 2 != 0;
+  return number % 2 != (transport == "unix" ? 1 : 0);
+}
+
 class Kill : public testing::TestWithParam<std::string> {};
 
 TEST_P(Kill, InEveryCollectiveIsToldToAllSurvivors) {
@@ -118,7 +125,7 @@ TEST_P(Kill, InEveryCollectiveIsToldToAllSurvivors) {
     for (const std::size_t count : {16ul, 200'000ul}) {
       // The arbiter's rank, and two others in turn.
       for (const Rank victim : {0, 1 + c % 3}) {
-        if (is_short_run() && (c + victim) % 2 != 0) continue;
+        if (is_left_out(GetParam(), c + victim)) continue;
         const Deed deed{static_cast<Collective>(c), count, victim};
         SCOPED_TRACE(describe(deed));
         SharedBoard board;
@@ -145,12 +152,13 @@ TEST_P(Kill, IsToldToARankThatMakesNoCallsButAsks) {
         return;
       }
       if (!eventually([&] { return !comm.status().ok(); })) return;
-      const Status told = comm.status();
-      if (told.code() != ErrorCode::kRankFailed || told.rank() != victim) {
-        throw std::runtime_error("it heard " + told.message());
-      }
-      throw Error(told);
+      board->blocking[static_cast<std::size_t>(comm.rank())] =
+          outcome_of([&] { throw Error(comm.status()); });
     });
+    for (Rank rank = 0; rank < kRanks; ++rank) {
+      if (rank != victim)
+        check(board->blocking[static_cast<std::size_t>(rank)], "any", rank, victim);
+    }
   }
 }
 

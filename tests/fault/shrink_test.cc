@@ -150,7 +150,7 @@ TEST_P(ShrinkOfProcesses, OfTwoLeavesTheLastOne) {
 TEST_P(ShrinkOfProcesses, LeavesOutWhoDiesMeanwhile) {
   const SeedTrace seed_trace;
   std::mt19937_64 random = random_stream(18);
-  for (int round = 0; round < (is_short_run() ? 6 : 40); ++round) {
+  for (int round = 0; round < (is_full_run() ? 40 : is_short_run() ? 6 : 12); ++round) {
     const auto delay_us = static_cast<useconds_t>(below(random, 4000));
     SCOPED_TRACE("after " + std::to_string(delay_us) + " us");
     Shared<Board> board;

@@ -146,13 +146,13 @@ TEST_P(Silenced, RankZeroAndTheFirstStandbyAtOnce) {
     usleep(static_cast<useconds_t>(2 * kLimit.count() * 1000));
   }
   board.finished = 1;
-  _exit(0);
+  _exit(ready ? 0 : 1);
 }
 
 TEST_P(Silenced, AJobThatIsStoppedAsAWholeSuspectsNobody) {
   const pid_t stopper = fork();
   if (stopper == 0) stop_all_twice(*board_.operator->());
-  run([&](Communicator& comm) {
+  spawn_processes(kStopRanks, GetParam(), [&](Communicator& comm) {
     const auto self = static_cast<std::size_t>(comm.rank());
     board_->pids[self] = getpid();
     ++board_->entered;
@@ -163,7 +163,9 @@ TEST_P(Silenced, AJobThatIsStoppedAsAWholeSuspectsNobody) {
       }
     });
   });
-  EXPECT_EQ(waitpid(stopper, nullptr, 0), stopper);
+  int status = -1;
+  EXPECT_EQ(waitpid(stopper, &status, 0), stopper);
+  EXPECT_EQ(status, 0) << "not all ranks were there to be stopped";
   for (int rank = 0; rank < kStopRanks; ++rank) {
     EXPECT_FALSE(board_->blocking[rank].written) << board_->blocking[rank].message;
   }

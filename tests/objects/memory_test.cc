@@ -103,7 +103,7 @@ TEST_P(StreamMemory, OfGatheringTwoGibibytesIsBounded) {
 
 TEST_P(StreamMemory, OfAllGatheringAndBroadcastingIsBounded) {
   expect_small_peak(
-      GetParam(), "an all-gather and a broadcast", total_bytes() / 4,
+      GetParam(), "an all-gather and a broadcast", total_bytes() / 8,
       [](Communicator& comm, std::uint64_t bytes) {
         Counter all;
         stream_all_gather_objects(comm, produced(comm.rank(), bytes), all.sink());
