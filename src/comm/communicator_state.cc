@@ -29,7 +29,7 @@ CommunicatorState::CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint
                            .scratch = runtime->scratch(),
                            .news = runtime->news(),
                            .arbiter = runtime->arbiter(),
-                           .job = *runtime,
+                           .job = runtime->watched(),
                            .recorder = runtime->recorder()},
                           Members(id, members, rank),
                           circumstances(*runtime, members, native != nullptr), std::move(native)),

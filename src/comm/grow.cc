@@ -126,7 +126,7 @@ Result<std::shared_ptr<CommunicatorState>> grow(CommunicatorState& parent, Store
   GrowingMember member(parent, store, name);
   UNISONO_ASSIGN(
       const bool has_grown,
-      rendezvous::Growth(member, store, name, options, parent.runtime().timeout()).run());
+      rendezvous::Growth(member, store, name, options, parent.runtime().config().timeout).run());
   return has_grown ? member.take_grown() : nullptr;
 }
 

@@ -141,6 +141,8 @@ Status Runtime::connect(TimePoint deadline) {
   news_ = std::make_unique<JobNews>(*arbiter_, world().size);
   UNISONO_TRY(open_recorder());
   engine_ = std::make_unique<Engine>(*news_, world().size, config_.eager_bytes, idle_choice());
+  watched_.emplace(engine_->messenger(), *arbiter_,
+                   WatchedJob::Times{config_.timeout, config_.warn_after});
   UNISONO_TRY(open_shared_segment(deadline));
   return transports_.connect(world(), shared_segment_, engine_->messenger());
 }
@@ -343,27 +345,6 @@ Status Runtime::release(void* pointer) {
   if (device_ != nullptr && device_->is_device_memory(pointer)) return device_->release(pointer);
   if (shared_segment_ != nullptr) return shared_segment_->release(pointer);
   return plain_.release(pointer);
-}
-
-void Runtime::probe(Rank peer, std::uint32_t communicator, std::uint64_t sequence,
-                    const CallRecord& record) {
-  engine_->messenger().probe(peer, communicator, sequence, record);
-}
-
-void Runtime::compare_call(std::uint32_t communicator, std::uint64_t sequence,
-                           const CallRecord& record) {
-  engine_->messenger().compare_call(communicator, sequence, record);
-}
-
-void Runtime::report_waiting(const RunningWait& wait) { arbiter_->report_waiting(wait); }
-
-void Runtime::report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
-                             const std::string& call) {
-  arbiter_->report_timeout(wait, members, call);
-}
-
-void Runtime::withdraw_timeout(std::uint32_t communicator, std::uint64_t operation) {
-  arbiter_->withdraw_timeout(communicator, operation);
 }
 
 }  // namespace unisono

@@ -47,11 +47,11 @@ struct RuntimeOptions {
 /// would say goodbye in the parent's name, through the parent's memory, and wait for its threads.
 void leave_to_parent(std::shared_ptr<void> inherited);
 
-class Runtime final : public WatchedJob, public std::enable_shared_from_this<Runtime> {
+class Runtime final : public std::enable_shared_from_this<Runtime> {
  public:
   /// Meets. Errors as ArbiterClient::join and those of configuration.
   static Result<std::shared_ptr<Runtime>> create(RuntimeOptions options);
-  ~Runtime() override;
+  ~Runtime();
 
   const World& world() const { return arbiter_->world(); }
   const Config& config() const { return config_; }
@@ -89,6 +89,8 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   ArbiterClient& arbiter() { return *arbiter_; }
   /// The communicators of this rank, and what they are told. Under the engine's lock.
   JobNews& news() { return *news_; }
+  /// What watchdogs ask. Under the engine's lock.
+  WatchedJob& watched() { return *watched_; }
   /// A communicator was closed, `sound` or after its failure. Under the engine's lock.
   void note_close(bool sound) {
     has_sound_close_ = sound || (has_sound_close_ && engine_->messenger().has_unsent());
@@ -108,18 +110,6 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   Result<RegistrationFacts> register_memory(std::span<const std::byte> memory,
                                             const MemorySource& source);
   void unregister_memory(std::span<const std::byte> memory, const RegistrationFacts& facts);
-
-  // WatchedJob
-  std::chrono::milliseconds timeout() const override { return config_.timeout; }
-  std::chrono::milliseconds warn_after() const override { return config_.warn_after; }
-  void probe(Rank peer, std::uint32_t communicator, std::uint64_t sequence,
-             const CallRecord& record) override;
-  void compare_call(std::uint32_t communicator, std::uint64_t sequence,
-                    const CallRecord& record) override;
-  void report_waiting(const RunningWait& wait) override;
-  void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
-                      const std::string& call) override;
-  void withdraw_timeout(std::uint32_t communicator, std::uint64_t operation) override;
 
   /// Runtimes alive in this process; any thread.
   static int alive();
@@ -165,6 +155,7 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   algorithms::LinkFacts links_;       // between hosts
   const algorithms::LinkFacts no_links_;
   std::unique_ptr<Engine> engine_;
+  std::optional<WatchedJob> watched_;
   std::atomic<std::uint32_t> next_number_{1};
   std::atomic<bool> is_open_{true};  // counted in open()
   std::atomic<bool> shut_down_{false};

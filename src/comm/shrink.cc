@@ -108,7 +108,7 @@ Result<Survivor::Task> Shrinking::await_task() {
 }
 
 void Shrinking::warn_once(TimePoint since) {
-  if (has_warned_ || Clock::now() - since < runtime_.warn_after()) return;
+  if (has_warned_ || Clock::now() - since < runtime_.config().warn_after) return;
   has_warned_ = true;
   log::warning("rank " + std::to_string(parent_.rank()) + of_communicator(parent_.members().id()) +
                " waits in shrink() for others that have not called it");
@@ -190,7 +190,8 @@ Result<std::shared_ptr<CommunicatorState>> shrink(CommunicatorState& parent,
                        "rank " + std::to_string(parent.rank()) + " goes on without it: shrink()"),
                 JobCommunicator::Tell::kEveryone);
   }
-  return Shrinking(parent, patience.count() > 0 ? patience : parent.runtime().timeout()).run();
+  return Shrinking(parent, patience.count() > 0 ? patience : parent.runtime().config().timeout)
+      .run();
 }
 
 }  // namespace unisono::detail

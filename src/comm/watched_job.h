@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/call_record.h"
+#include "engine/messenger.h"
 #include "rendezvous/arbiter.h"
 #include "unisono/types.h"
 
@@ -17,27 +18,45 @@ namespace unisono {
 /// Ranks are those of the job.
 class WatchedJob {
  public:
+  struct Times {
+    std::chrono::milliseconds timeout;     ///< the deadline of calls that have none of their own
+    std::chrono::milliseconds warn_after;  ///< the user hears of a call that takes longer
+  };
+  /// The messenger and the arbiter's client outlive it.
+  WatchedJob(Messenger& messenger, ArbiterClient& arbiter, Times times)
+      : messenger_(messenger), arbiter_(arbiter), times_(times) {}
   virtual ~WatchedJob() = default;
 
-  /// The deadline of calls that have none of their own.
-  virtual std::chrono::milliseconds timeout() const = 0;
-  /// After this the user hears of a call that takes long.
-  virtual std::chrono::milliseconds warn_after() const = 0;
+  std::chrono::milliseconds timeout() const { return times_.timeout; }
+  std::chrono::milliseconds warn_after() const { return times_.warn_after; }
 
   /// Lets `peer` know which call this rank is in.
   virtual void probe(Rank peer, std::uint32_t communicator, std::uint64_t sequence,
-                     const CallRecord& record) = 0;
+                     const CallRecord& record) {
+    messenger_.probe(peer, communicator, sequence, record);
+  }
   /// Compares the call with what peers have said about it.
   virtual void compare_call(std::uint32_t communicator, std::uint64_t sequence,
-                            const CallRecord& record) = 0;
+                            const CallRecord& record) {
+    messenger_.compare_call(communicator, sequence, record);
+  }
   /// Tells the arbiter for whom this rank waits.
-  virtual void report_waiting(const RunningWait& wait) = 0;
+  virtual void report_waiting(const RunningWait& wait) { arbiter_.report_waiting(wait); }
   /// Asks the arbiter who is at fault that the deadline of `call`, a text, has passed. Its decision
   /// follows.
   virtual void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
-                              const std::string& call) = 0;
+                              const std::string& call) {
+    arbiter_.report_timeout(wait, members, call);
+  }
   /// That operation has ended well after all.
-  virtual void withdraw_timeout(std::uint32_t communicator, std::uint64_t operation) = 0;
+  virtual void withdraw_timeout(std::uint32_t communicator, std::uint64_t operation) {
+    arbiter_.withdraw_timeout(communicator, operation);
+  }
+
+ private:
+  Messenger& messenger_;
+  ArbiterClient& arbiter_;
+  const Times times_;
 };
 
 }  // namespace unisono

@@ -43,6 +43,8 @@ SimulatedRank::SimulatedRank(Rank rank, Surroundings around, std::uint64_t seed)
                              " for no member");
             }),
       engine_(news_, around_.c.ranks, 0, IdleChoice("yield", {})),
+      watched_(engine_.messenger(), around_.arbiter,
+               {call_timeout(around_.c), std::chrono::hours(24)}),
       scratch_(kScratchBytes) {
   for (Rank peer = 0; peer < around_.c.ranks; ++peer) {
     engine_.messenger().set_route(peer, around_.fabric.transport(rank));
@@ -59,7 +61,7 @@ SimulatedCommunicator& SimulatedRank::make_communicator(std::uint32_t id, std::v
       .schedule = around_.schedule,
       .engine = engine_,
       .scratch = scratch_,
-      .job = *this,
+      .job = watched_,
       .news = news_,
       .arbiter = around_.arbiter,
       .memory = around_.memory,
@@ -329,20 +331,6 @@ std::string SimulatedRank::whereabouts() const {
   }
   if (!failures_.empty()) text += "(" + failures_.back().failure.message() + ") ";
   return text + current().whereabouts();
-}
-
-// ---- What the watchdog asks ---------------------------------------------------------------------
-
-milliseconds SimulatedRank::timeout() const { return call_timeout(around_.c); }
-
-void SimulatedRank::probe(Rank peer, std::uint32_t communicator, std::uint64_t sequence,
-                          const CallRecord& record) {
-  engine_.messenger().probe(peer, communicator, sequence, record);
-}
-
-void SimulatedRank::compare_call(std::uint32_t communicator, std::uint64_t sequence,
-                                 const CallRecord& record) {
-  engine_.messenger().compare_call(communicator, sequence, record);
 }
 
 }  // namespace unisono::sim

@@ -23,7 +23,7 @@
 
 namespace unisono::sim {
 
-class SimulatedRank final : private WatchedJob {
+class SimulatedRank final {
  public:
   struct Surroundings {
     const Case& c;
@@ -45,7 +45,7 @@ class SimulatedRank final : private WatchedJob {
     TimePoint when;
   };
   SimulatedRank(Rank rank, Surroundings around, std::uint64_t seed);
-  ~SimulatedRank() override;
+  ~SimulatedRank();
 
   /// What a thread that waits in a call does once.
   void beat();
@@ -139,28 +139,13 @@ class SimulatedRank final : private WatchedJob {
   void leave();
   TimePoint now() const { return around_.schedule.now(); }
 
-  // WatchedJob
-  std::chrono::milliseconds timeout() const override;
-  std::chrono::milliseconds warn_after() const override { return std::chrono::hours(24); }
-  void probe(Rank peer, std::uint32_t communicator, std::uint64_t sequence,
-             const CallRecord& record) override;
-  void compare_call(std::uint32_t communicator, std::uint64_t sequence,
-                    const CallRecord& record) override;
-  void report_waiting(const RunningWait& wait) override { around_.arbiter.report_waiting(wait); }
-  void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
-                      const std::string& call) override {
-    around_.arbiter.report_timeout(wait, members, call);
-  }
-  void withdraw_timeout(std::uint32_t communicator, std::uint64_t operation) override {
-    around_.arbiter.withdraw_timeout(communicator, operation);
-  }
-
   const Rank rank_;
   const Surroundings around_;
   Random random_;
   State state_ = State::kCalling;
   News news_;
   Engine engine_;
+  WatchedJob watched_;
   ScratchPool scratch_;
   std::vector<std::unique_ptr<SimulatedCommunicator>> communicators_;
   SimulatedCommunicator* current_ = nullptr;

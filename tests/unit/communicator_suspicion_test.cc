@@ -60,8 +60,8 @@ class Arbiter final : public rendezvous::ArbiterConnection {
 
 class QuietJob final : public WatchedJob {
  public:
-  milliseconds timeout() const override { return seconds(100); }
-  milliseconds warn_after() const override { return seconds(1000); }
+  using WatchedJob::WatchedJob;
+
   void probe(Rank, std::uint32_t, std::uint64_t, const CallRecord&) override {}
   void compare_call(std::uint32_t, std::uint64_t, const CallRecord&) override {}
   void report_waiting(const RunningWait&) override {}
@@ -123,7 +123,7 @@ class SuspicionTest : public testing::Test {
   test::OutboxTransport outbox_;
   Engine engine_{news_, kRanks, 0, IdleChoice("yield", {})};
   ScratchPool scratch_{1024};
-  QuietJob job_;
+  QuietJob job_{engine_.messenger(), client_, {seconds(100), seconds(1000)}};
   const algorithms::SelectionTable table_ = algorithms::SelectionTable::defaults();
   const algorithms::Hints hints_;
   const algorithms::LinkFacts links_;

@@ -10,7 +10,7 @@
 #include "backend/host_backends.h"
 #include "base/grace_periods.h"
 #include "comm/watchdog.h"
-#include "rendezvous/arbiter.h"
+#include "rendezvous/arbiter_connection.h"
 #include "tests/support/deaf_host.h"
 #include "tests/support/log_guard.h"
 
@@ -34,11 +34,11 @@ std::string text_of(const std::vector<Rank>& ranks) {
 /// Writes down what it is asked for, with the names of ranks in the job.
 class Job final : public WatchedJob {
  public:
+  using WatchedJob::WatchedJob;
+
   std::vector<std::string> asked;
   std::vector<std::string> timed_out;  // calls
 
-  milliseconds timeout() const override { return seconds(10); }
-  milliseconds warn_after() const override { return seconds(30); }
   void probe(Rank peer, std::uint32_t communicator, std::uint64_t sequence,
              const CallRecord&) override {
     asked.push_back("probe" + name(communicator, sequence) + " at " + std::to_string(peer));
@@ -122,7 +122,8 @@ class WatchdogTest : public ::testing::Test {
                                         .links = links_},
                       .group = nullptr,
                       .on_disagreement = {}}};
-  Job job_;
+  ArbiterClient arbiter_{World{}, nullptr};
+  Job job_{engine_.messenger(), arbiter_, {seconds(10), seconds(30)}};
   Watchdog watchdog_{job_, members_, host_};
   std::vector<bool> peer_left_ = std::vector<bool>(10, false);
   const TimePoint start_ = Clock::now();
