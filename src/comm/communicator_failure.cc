@@ -70,7 +70,7 @@ void CommunicatorState::on_failing(const Status& cause) {
 void CommunicatorState::on_closing() { devices_.end_replays(false); }
 
 // While nobody waits in this rank's calls it computes, whatever it has begun before.
-void CommunicatorState::add_waits(std::vector<RunningWait>* waits) {
+void CommunicatorState::add_waits(std::vector<rendezvous::WaitMessage>* waits) {
   if (runtime_->engine().is_waited_in()) WatchedCommunicator::add_waits(waits);
 }
 

@@ -75,7 +75,7 @@ class CommunicatorState final : public WatchedCommunicator,
   /// It stays as it is until the process exits. Takes no memory.
   void leak() { itself_ = shared_from_this(); }
 
-  void add_waits(std::vector<RunningWait>* waits) override;
+  void add_waits(std::vector<rendezvous::WaitMessage>* waits) override;
   /// Under the lock, about once a millisecond while somebody waits.
   void tend(const std::vector<bool>& peer_left) override;
 

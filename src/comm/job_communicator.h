@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/members.h"
-#include "rendezvous/arbiter.h"
+#include "rendezvous/control_messages.h"
 
 namespace unisono {
 
@@ -20,10 +20,10 @@ class JobCommunicator {
   /// The record of this rank's call of this number; null where it is not made yet or forgotten.
   virtual const CallRecord* find_call(std::uint64_t sequence) const = 0;
   /// The latest calls of this rank.
-  virtual CallsOfRank own_calls() const = 0;
+  virtual rendezvous::CallsMessage own_calls() const = 0;
 
   /// Appends what this rank waits in.
-  virtual void add_waits(std::vector<RunningWait>* waits) = 0;
+  virtual void add_waits(std::vector<rendezvous::WaitMessage>* waits) = 0;
 
   /// First failure wins.
   virtual void fail(Status cause, Tell tell) = 0;

@@ -126,7 +126,7 @@ void JobNews::ask(std::uint32_t communicator) {
 void JobNews::answer_questions() {
   std::erase_if(questions_, [this](std::uint32_t id) {
     const JobCommunicator* const found = find(id);
-    if (found != nullptr) arbiter_.answer_calls(id, found->own_calls());
+    if (found != nullptr) arbiter_.answer_calls(found->own_calls());
     return found != nullptr;
   });
 }
@@ -145,7 +145,7 @@ void JobNews::hear_news() {
     keep_latest(word, kShrinkWordsKept, &shrink_words_);
   });
   if (!news_.asks_for_waits) return;
-  std::vector<RunningWait> waits;
+  std::vector<rendezvous::WaitMessage> waits;
   for (JobCommunicator* const communicator : communicators_) communicator->add_waits(&waits);
   arbiter_.answer_waits(waits);
   news_.asks_for_waits = false;

@@ -6,7 +6,6 @@
 #include "base/communicator_id.h"
 #include "base/grace_periods.h"
 #include "base/log.h"
-#include "rendezvous/arbiter.h"
 #include "rendezvous/rank_text.h"
 
 namespace unisono {
@@ -157,12 +156,12 @@ void Watchdog::probe_peers(const StartedCall& call) const {
 }
 
 // Of the call that is looked at.
-RunningWait Watchdog::waiting_in(const StartedCall& call) const {
+rendezvous::WaitMessage Watchdog::waiting_in(const StartedCall& call) const {
   const bool has_number = call.is_numbered && !is_point_to_point(call.call.collective);
   return {members_.id(), has_number ? call.sequence : kPointToPointSequence, waiting_world_ranks()};
 }
 
-RunningWait Watchdog::wait_of(detail::RequestState& request) {
+rendezvous::WaitMessage Watchdog::wait_of(detail::RequestState& request) {
   waiting_.clear();
   request.operation->waiting_for(&waiting_);
   std::erase(waiting_, kAnyRank);
@@ -175,8 +174,10 @@ Status Watchdog::time_out(detail::RequestState& request, TimePoint now) const {
   const bool can_be_judged =
       is_point_to_point(call.call.collective) ? !waiting_.empty() : call.is_numbered;
   if (!request.notes.timed_out && can_be_judged && members_.size() > 1) {
-    const RunningWait wait = waiting_in(call);
-    job_.report_timeout(wait, members_.world_ranks(), late_call(request));
+    rendezvous::WaitMessage wait = waiting_in(call);
+    wait.members = members_.world_ranks();
+    wait.call = late_call(request);
+    job_.report_timeout(wait);
     request.notes.timed_out = true;
     request.notes.deadline = now + grace::kDecision;
     request.notes.late_operation = wait.sequence;

@@ -11,7 +11,7 @@
 #include "backend/request_state.h"
 #include "comm/watched_job.h"
 #include "cuda/collectives/device_calls.h"
-#include "rendezvous/arbiter.h"
+#include "rendezvous/control_messages.h"
 
 namespace unisono {
 
@@ -35,7 +35,7 @@ class Watchdog {
   /// A call has ended well after its deadline had passed (WatchNotes::timed_out).
   void withdraw_timeout(const detail::RequestState& request) const;
   /// For whom a running call waits.
-  RunningWait wait_of(detail::RequestState& request);
+  rendezvous::WaitMessage wait_of(detail::RequestState& request);
   /// As look_at(), for replays of captured calls.
   Status look_at_replays(const DeviceCalls& devices, TimePoint now,
                          const std::vector<bool>& peer_left);
@@ -52,7 +52,7 @@ class Watchdog {
   std::string limit_text(const detail::RequestState& request) const;
   void probe_peers(const StartedCall& call) const;
   void probe_sources(const StartedCall& call) const;
-  RunningWait waiting_in(const StartedCall& call) const;
+  rendezvous::WaitMessage waiting_in(const StartedCall& call) const;
   Status time_out(detail::RequestState& request, TimePoint now) const;
   std::vector<Rank> waiting_world_ranks() const;
   std::string waiting_text() const;

@@ -29,8 +29,8 @@ class WatchedCommunicator : public JobCommunicator {
   const CallRecord* find_call(std::uint64_t sequence) const final {
     return host_.calls().find(sequence);
   }
-  CallsOfRank own_calls() const final {
-    return {rank(), members_.world_ranks(), host_.calls().latest()};
+  rendezvous::CallsMessage own_calls() const final {
+    return {members_.id(), rank(), members_.world_ranks(), {}, host_.calls().latest()};
   }
 
   /// Once, before anything else.
@@ -55,7 +55,7 @@ class WatchedCommunicator : public JobCommunicator {
   /// The communicator fails once the job has named the rank whose call is wrong.
   void disagree(const Status& seen) final;
   void note_left(Rank member) final;
-  void add_waits(std::vector<RunningWait>* waits) override;
+  void add_waits(std::vector<rendezvous::WaitMessage>* waits) override;
   void tend(const std::vector<bool>& peer_left) override;
 
  protected:

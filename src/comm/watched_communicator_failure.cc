@@ -124,7 +124,9 @@ void WatchedCommunicator::fail_part(std::uint32_t id, const Status& cause) {
 
 void WatchedCommunicator::disagree(const Status& seen) {
   if (!failure_.suspect(seen, now() + grace::kDecision)) return;
-  around_.arbiter.report_differing(decision_of(seen), own_calls());
+  rendezvous::CallsMessage own = own_calls();
+  own.suspicion = decision_of(seen);
+  around_.arbiter.report_differing(own);
 }
 
 // Nobody reads this rank's memory in place afterwards.
@@ -181,7 +183,7 @@ void WatchedCommunicator::note_left(Rank member) {
   if (member >= 0) watchdog_.note_left(member);
 }
 
-void WatchedCommunicator::add_waits(std::vector<RunningWait>* waits) {
+void WatchedCommunicator::add_waits(std::vector<rendezvous::WaitMessage>* waits) {
   for (RequestState& request : requests_.running()) waits->push_back(watchdog_.wait_of(request));
 }
 

@@ -5,8 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "base/call_record.h"
 #include "engine/messenger.h"
@@ -41,12 +39,13 @@ class WatchedJob {
     messenger_.compare_call(communicator, sequence, record);
   }
   /// Tells the arbiter for whom this rank waits.
-  virtual void report_waiting(const RunningWait& wait) { arbiter_.report_waiting(wait); }
-  /// Asks the arbiter who is at fault that the deadline of `call`, a text, has passed. Its decision
+  virtual void report_waiting(const rendezvous::WaitMessage& wait) {
+    arbiter_.report_waiting(wait);
+  }
+  /// Asks the arbiter who is at fault that the deadline of `wait.call` has passed. Its decision
   /// follows.
-  virtual void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
-                              const std::string& call) {
-    arbiter_.report_timeout(wait, members, call);
+  virtual void report_timeout(const rendezvous::WaitMessage& wait) {
+    arbiter_.report_timeout(wait);
   }
   /// That operation has ended well after all.
   virtual void withdraw_timeout(std::uint32_t communicator, std::uint64_t operation) {

@@ -17,8 +17,6 @@
 #include <string>
 #include <vector>
 
-#include "base/call_history.h"
-#include "base/call_record.h"
 #include "base/clock.h"
 #include "base/communicator_id.h"
 #include "base/handshake.h"
@@ -103,24 +101,12 @@ struct RendezvousPoint {
   bool is_newcomer = false;  ///< as Member::is_newcomer
 };
 
-/// What one rank has called last on a communicator.
-struct CallsOfRank {
-  Rank member = 0;                   ///< the rank in the communicator
-  const std::vector<Rank>& members;  ///< world ranks
-  std::vector<NumberedCall> calls;
-};
-
-/// An operation of a communicator that runs, and for whom it waits.
-struct RunningWait {
-  std::uint32_t communicator = 0;
-  std::uint64_t sequence = 0;
-  std::vector<Rank> waiting_for;  ///< world ranks, ascending
-};
-
 namespace rendezvous {
 class ArbiterConnection;
 struct ArbiterNews;
+struct CallsMessage;
 struct ShrinkMessage;
+struct WaitMessage;
 }  // namespace rendezvous
 
 class ArbiterClient {
@@ -149,26 +135,25 @@ class ArbiterClient {
   void catch_up();
 
   /// "I have waited a while."
-  void report_waiting(const RunningWait& wait);
-  /// "My deadline passed in `call`." The arbiter gathers the reports of the others for a moment and
-  /// asks those that are waited for, and those that these wait for, what they wait in; then it
-  /// sends everyone a kTimeout decision that lists who was waited for and had not arrived, and
-  /// names the rank at the end of all chains of waits, if it is one.
-  void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
-                      const std::string& call);
+  void report_waiting(const rendezvous::WaitMessage& wait);
+  /// "My deadline passed in `wait.call`." The arbiter gathers the reports of the others for a
+  /// moment and asks those that are waited for, and those that these wait for, what they wait in;
+  /// then it sends everyone a kTimeout decision that lists who was waited for and had not arrived,
+  /// and names the rank at the end of all chains of waits, if it is one.
+  void report_timeout(const rendezvous::WaitMessage& wait);
   /// "That operation has ended well after all." Where all that were late say so, no decision
   /// follows.
   void withdraw_timeout(std::uint32_t communicator, std::uint64_t operation);
   /// A failure this rank has established itself (mismatch, abort, protocol): broadcast as it is.
   void report_failure(const FailureDecision& decision);
-  /// "`suspicion`: a peer makes other calls there than this rank", whose latest `calls` are, as
-  /// `member` of the communicator. The arbiter compares the calls of all and sends everyone a
-  /// decision that names the rank that differs from most.
-  void report_differing(const FailureDecision& suspicion, const CallsOfRank& own);
+  /// "`own.suspicion`: a peer makes other calls there than this rank", whose latest `own.calls`
+  /// are. The arbiter compares the calls of all and sends everyone a decision that names the rank
+  /// that differs from most.
+  void report_differing(const rendezvous::CallsMessage& own);
   /// The arbiter has asked for this rank's calls there.
-  void answer_calls(std::uint32_t communicator, const CallsOfRank& own);
+  void answer_calls(const rendezvous::CallsMessage& own);
   /// The arbiter has asked what this rank waits in.
-  void answer_waits(const std::vector<RunningWait>& waits);
+  void answer_waits(const std::vector<rendezvous::WaitMessage>& waits);
   /// The data link to `peer` broke for this cause. The arbiter answers with a decision about `peer`
   /// if `peer`'s control connection is gone too, within 300 ms; else with one that names the link,
   /// and of its ranks the one that more others complain about.

@@ -17,10 +17,6 @@ namespace {
 // How long a rank that cannot take part looks for somebody to tell.
 constexpr Duration kDeclineTime = std::chrono::seconds(1);
 
-rendezvous::CallsMessage message_of(std::uint32_t communicator, const CallsOfRank& own) {
-  return {communicator, own.member, own.members, {}, own.calls};
-}
-
 }  // namespace
 
 ArbiterClient::ArbiterClient() = default;
@@ -80,46 +76,34 @@ void ArbiterClient::catch_up() {
   if (connection_) connection_->catch_up();
 }
 
-void ArbiterClient::report_waiting(const RunningWait& wait) {
-  if (!connection_) return;
-  connection_->report_waiting({wait.communicator, wait.sequence, wait.waiting_for, {}, {}});
+void ArbiterClient::report_waiting(const rendezvous::WaitMessage& wait) {
+  if (connection_) connection_->report_waiting(wait);
 }
 
-void ArbiterClient::report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
-                                   const std::string& call) {
-  if (!connection_) return;
-  connection_->report_timeout({wait.communicator, wait.sequence, wait.waiting_for, members, call});
+void ArbiterClient::report_timeout(const rendezvous::WaitMessage& wait) {
+  if (connection_) connection_->report_timeout(wait);
 }
 
 void ArbiterClient::withdraw_timeout(std::uint32_t communicator, std::uint64_t operation) {
-  if (connection_) connection_->withdraw_timeout({communicator, operation, {}, {}});
+  if (connection_) connection_->withdraw_timeout({communicator, operation, {}});
 }
 
 void ArbiterClient::report_failure(const FailureDecision& decision) {
   if (connection_) connection_->report_lasting(rendezvous::encode(MessageType::kFailure, decision));
 }
 
-void ArbiterClient::report_differing(const FailureDecision& suspicion, const CallsOfRank& own) {
+void ArbiterClient::report_differing(const rendezvous::CallsMessage& own) {
   if (!connection_) return;
-  rendezvous::CallsMessage message = message_of(suspicion.communicator, own);
-  message.suspicion = suspicion;
-  connection_->report_lasting(
-      rendezvous::encode_calls(MessageType::kDiffering, message, world_.size));
+  connection_->report_lasting(rendezvous::encode_calls(MessageType::kDiffering, own, world_.size));
 }
 
-void ArbiterClient::answer_calls(std::uint32_t communicator, const CallsOfRank& own) {
+void ArbiterClient::answer_calls(const rendezvous::CallsMessage& own) {
   if (!connection_) return;
-  connection_->report(
-      rendezvous::encode_calls(MessageType::kCalls, message_of(communicator, own), world_.size));
+  connection_->report(rendezvous::encode_calls(MessageType::kCalls, own, world_.size));
 }
 
-void ArbiterClient::answer_waits(const std::vector<RunningWait>& waits) {
-  if (!connection_) return;
-  std::vector<rendezvous::WaitMessage> messages;
-  for (const RunningWait& wait : waits) {
-    messages.push_back({wait.communicator, wait.sequence, wait.waiting_for, {}, {}});
-  }
-  connection_->report(rendezvous::encode_waits(messages, world_.size));
+void ArbiterClient::answer_waits(const std::vector<rendezvous::WaitMessage>& waits) {
+  if (connection_) connection_->report(rendezvous::encode_waits(waits, world_.size));
 }
 
 void ArbiterClient::report_broken_link(Rank peer, const Status& cause) {

@@ -71,12 +71,13 @@ struct JoinMessage {
   int size = 0;
   Member member;
 };
+/// An operation of a communicator that runs, and for whom it waits.
 struct WaitMessage {
   std::uint32_t communicator = 0;
   std::uint64_t sequence = 0;
-  std::vector<Rank> waiting_for;  ///< ascending
-  std::vector<Rank> members;      ///< ascending; kTimedOut only
-  std::string call = {};          ///< for people; kTimedOut only
+  std::vector<Rank> waiting_for;   ///< world ranks, ascending
+  std::vector<Rank> members = {};  ///< likewise; kTimedOut only
+  std::string call = {};           ///< for people; kTimedOut only
 };
 struct WaitsMessage {
   std::vector<WaitMessage> waits;
@@ -87,6 +88,7 @@ struct BrokenLinkMessage {
   std::string reason;
   ErrorCode code = ErrorCode::kRankFailed;  ///< kProtocol: the peer sent nonsense
 };
+/// What one rank has called last on a communicator.
 struct CallsMessage {
   std::uint32_t communicator = 0;
   Rank member = 0;                  ///< the sender's rank in the communicator

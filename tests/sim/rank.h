@@ -74,8 +74,9 @@ class SimulatedRank final {
     bool is_part;      ///< it was made by a split
     TimePoint when;
     std::vector<Rank> members;
-    std::vector<RunningWait> waits;  ///< of its calls that ran then; of a kTimeout alone
-    bool waited_for_any;             ///< one of them for whichever rank sends
+    std::vector<rendezvous::WaitMessage>
+        waits;            ///< of its calls that ran then; of a kTimeout alone
+    bool waited_for_any;  ///< one of them for whichever rank sends
 
     /// It found no arbiter when its deadline passed.
     bool is_own_timeout() const {
@@ -83,7 +84,7 @@ class SimulatedRank final {
     }
     /// One of its calls waited for the rank that it names, and for no other.
     bool waited_for_named() const {
-      return std::any_of(waits.begin(), waits.end(), [this](const RunningWait& wait) {
+      return std::any_of(waits.begin(), waits.end(), [this](const rendezvous::WaitMessage& wait) {
         return wait.waiting_for == std::vector<Rank>{failure.rank()};
       });
     }

@@ -64,8 +64,8 @@ class QuietJob final : public WatchedJob {
 
   void probe(Rank, std::uint32_t, std::uint64_t, const CallRecord&) override {}
   void compare_call(std::uint32_t, std::uint64_t, const CallRecord&) override {}
-  void report_waiting(const RunningWait&) override {}
-  void report_timeout(const RunningWait&, const std::vector<Rank>&, const std::string&) override {}
+  void report_waiting(const rendezvous::WaitMessage&) override {}
+  void report_timeout(const rendezvous::WaitMessage&) override {}
   void withdraw_timeout(std::uint32_t, std::uint64_t) override {}
 };
 

@@ -47,15 +47,14 @@ class Job final : public WatchedJob {
                     const CallRecord&) override {
     asked.push_back("compare" + name(communicator, sequence));
   }
-  void report_waiting(const RunningWait& wait) override {
+  void report_waiting(const rendezvous::WaitMessage& wait) override {
     asked.push_back("waiting" + name(wait.communicator, wait.sequence) + " for" +
                     text_of(wait.waiting_for));
   }
-  void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
-                      const std::string& call) override {
+  void report_timeout(const rendezvous::WaitMessage& wait) override {
     asked.push_back("timeout" + name(wait.communicator, wait.sequence) + " for" +
-                    text_of(wait.waiting_for) + " of" + text_of(members));
-    timed_out.push_back(call);
+                    text_of(wait.waiting_for) + " of" + text_of(wait.members));
+    timed_out.push_back(wait.call);
   }
   void withdraw_timeout(std::uint32_t communicator, std::uint64_t operation) override {
     asked.push_back("withdrawn" + name(communicator, operation));

@@ -29,11 +29,11 @@ class Told final : public JobCommunicator {
   const CallRecord* find_call(std::uint64_t sequence) const override {
     return sequence == 5 ? &call_ : nullptr;
   }
-  CallsOfRank own_calls() const override {
+  rendezvous::CallsMessage own_calls() const override {
     ++times_asked;
-    return {0, members_.world_ranks(), {}};
+    return {members_.id(), 0, members_.world_ranks(), {}, {}};
   }
-  void add_waits(std::vector<RunningWait>* waits) override {
+  void add_waits(std::vector<rendezvous::WaitMessage>* waits) override {
     waits->push_back({members_.id(), 5, {}});
   }
   void fail(Status cause, Tell tell) override {

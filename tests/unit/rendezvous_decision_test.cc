@@ -76,8 +76,8 @@ TEST_F(Decisions, FirstFailureOfACommunicatorWinsEverywhere) {
 
 TEST_F(Decisions, TimeoutListsWhoArrivedAndWhoDidNot) {
   rank(3)->report_waiting({5, 9, {2}});
-  rank(0)->report_timeout({5, 9, {2, 3}}, {0, 1, 2, 3}, "all_reduce");
-  rank(1)->report_timeout({5, 9, {0, 2}}, {0, 1, 2, 3}, "all_reduce");
+  rank(0)->report_timeout({5, 9, {2, 3}, {0, 1, 2, 3}, "all_reduce"});
+  rank(1)->report_timeout({5, 9, {0, 2}, {0, 1, 2, 3}, "all_reduce"});
   for (const int r : {0, 1, 2, 3}) {
     const FailureDecision decision = await_decision(rank(r));
     EXPECT_EQ(decision.code, ErrorCode::kTimeout);

@@ -288,7 +288,7 @@ int run_as_rank(int argc, char** argv) {
       print("decision " + std::to_string(decision.failed_rank) + " " + decision.message);
     }
     if (manner == "reports" && decisions.size() == 1 && decisions[0].failed_rank == 0) {
-      client.report_timeout({7, 9, {3}}, {1, 2, 3}, "all_reduce");
+      client.report_timeout({7, 9, {3}, {1, 2, 3}, "all_reduce"});
     }
   }
   if (manner == "exits") std::exit(0);  // without destroying the client
