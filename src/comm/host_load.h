@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/place.h"
-#include "rendezvous/arbiter.h"
+#include "rendezvous/job.h"
 
 namespace unisono {
 

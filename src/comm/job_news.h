@@ -13,7 +13,7 @@
 
 #include "comm/job_communicator.h"
 #include "engine/engine.h"
-#include "rendezvous/arbiter.h"
+#include "rendezvous/arbiter_client.h"
 #include "rendezvous/arbiter_connection.h"
 #include "rendezvous/shrink_message.h"
 

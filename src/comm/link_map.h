@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "algorithms/selection.h"
-#include "rendezvous/arbiter.h"
+#include "rendezvous/job.h"
 
 namespace unisono {
 

@@ -25,7 +25,7 @@
 #include "engine/scratch_pool.h"
 #include "machine/identity.h"
 #include "recorder/recorder.h"
-#include "rendezvous/arbiter.h"
+#include "rendezvous/arbiter_client.h"
 #include "rendezvous/peer_information.h"
 #include "transports/shm/shared_segment.h"
 #include "unisono/helper_threads.h"

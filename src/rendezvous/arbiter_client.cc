@@ -1,8 +1,8 @@
-// What the engine of a rank says to the arbiter and hears of it. See arbiter.h for the contract,
-// joiner.h for how the connection comes about and control_connection.h for what it does then.
+// How the connection comes about is in joiner.h, and what it does then in control_connection.h.
+#include "rendezvous/arbiter_client.h"
+
 #include <utility>
 
-#include "rendezvous/arbiter.h"
 #include "rendezvous/control_connection.h"
 #include "rendezvous/joiner.h"
 #include "rendezvous/shrink_message.h"

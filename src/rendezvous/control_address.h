@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/arbiter.h"
+#include "rendezvous/job.h"
 #include "rendezvous/sockets.h"
 
 namespace unisono::rendezvous {

@@ -11,7 +11,7 @@
 #include "base/call_history.h"
 #include "base/limits.h"
 #include "base/result.h"
-#include "rendezvous/arbiter.h"
+#include "rendezvous/job.h"
 
 namespace unisono::rendezvous {
 

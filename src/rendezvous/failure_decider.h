@@ -13,9 +13,9 @@
 
 #include "base/clock.h"
 #include "base/grace_periods.h"
-#include "rendezvous/arbiter.h"
 #include "rendezvous/call_comparison.h"
 #include "rendezvous/control_messages.h"
+#include "rendezvous/job.h"
 #include "rendezvous/rejoin_message.h"
 
 namespace unisono::rendezvous {

@@ -8,8 +8,8 @@
 #include <functional>
 
 #include "base/clock.h"
-#include "rendezvous/arbiter.h"
 #include "rendezvous/control_stream.h"
+#include "rendezvous/job.h"
 
 namespace unisono::rendezvous {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "rendezvous/arbiter.h"
+#include "rendezvous/job.h"
 
 namespace unisono {
 

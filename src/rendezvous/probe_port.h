@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "rendezvous/arbiter.h"
+#include "rendezvous/job.h"
 #include "rendezvous/prober.h"
 #include "rendezvous/sockets.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "rendezvous/arbiter.h"
+#include "rendezvous/job.h"
 
 namespace unisono::rendezvous {
 

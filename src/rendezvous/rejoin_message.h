@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "rendezvous/arbiter.h"
 #include "rendezvous/control_messages.h"
+#include "rendezvous/job.h"
 
 namespace unisono::rendezvous {
 

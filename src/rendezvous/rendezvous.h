@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "rendezvous/arbiter.h"
+#include "rendezvous/job.h"
 
 namespace unisono::rendezvous {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "config/launcher.h"
-#include "rendezvous/arbiter.h"
+#include "rendezvous/job.h"
 #include "unisono/rendezvous.h"
 
 namespace unisono {

@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "base/suspended.h"
-#include "rendezvous/arbiter.h"
+#include "rendezvous/job.h"
 #include "rendezvous/quorum.h"
 #include "rendezvous/shrink_message.h"
 #include "rendezvous/standby.h"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/arbiter.h"
+#include "rendezvous/job.h"
 #include "rendezvous/sockets.h"
 
 namespace unisono::rendezvous {

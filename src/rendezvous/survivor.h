@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "rendezvous/arbiter.h"
+#include "rendezvous/arbiter_client.h"
 #include "rendezvous/shrink_message.h"
 
 namespace unisono::rendezvous {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "rendezvous/arbiter.h"
 #include "rendezvous/contact.h"
+#include "rendezvous/job.h"
 #include "rendezvous/sockets.h"
 #include "unisono/rendezvous.h"
 

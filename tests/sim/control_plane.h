@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/arbiter_client.h"
 #include "rendezvous/serving_arbiter.h"
 #include "tests/sim/case.h"
 #include "tests/sim/control_client.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "rendezvous/arbiter.h"
+#include "rendezvous/arbiter_client.h"
 #include "rendezvous/control_messages.h"
 #include "rendezvous/control_stream.h"
 #include "rendezvous/sockets.h"
