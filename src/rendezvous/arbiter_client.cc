@@ -6,7 +6,7 @@
 #include "rendezvous/control_connection.h"
 #include "rendezvous/joiner.h"
 #include "rendezvous/shrink_message.h"
-#include "rendezvous/standby.h"
+#include "rendezvous/standby_door.h"
 
 namespace unisono {
 

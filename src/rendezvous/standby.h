@@ -1,18 +1,17 @@
 // Standbys: the ranks that may hold the arbiter next, in the order of their numbers. Each listens
-// from before it joins, and says where in what it tells about itself; so that whoever loses the
-// arbiter knows without asking where to go. They are on several hosts where the job is: a host that
-// dies takes the arbiter and all standbys there with it.
+// from before it joins (standby_door.h), and says where in what it tells about itself; so that
+// whoever loses the arbiter knows without asking where to go. They are on several hosts where the
+// job is: a host that dies takes the arbiter and all standbys there with it.
 //
-// Thread rule: any thread.
+// Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/job.h"
-#include "rendezvous/sockets.h"
 
 namespace unisono::rendezvous {
 
@@ -26,6 +25,9 @@ inline constexpr bool may_be_standby(Rank rank, int local_rank, int local_size) 
   return rank > 0 && (rank <= kStandbys || (local_rank == 0 && is_near));
 }
 
+/// The lines of Member::addresses that say where one listens.
+inline constexpr std::string_view kStandbyUnixLine = "standby-unix",
+                                  kStandbyTcpLine = "standby-tcp";
 /// Where one listens.
 struct StandbyAddress {
   std::string unix_name;  ///< abstract socket; empty: none
@@ -34,11 +36,6 @@ struct StandbyAddress {
 
   bool is_empty() const { return unix_name.empty() && port == 0; }
 };
-
-/// The listening sockets of `self` where it is a standby, noted in its addresses; none where ranks
-/// are threads of one process, which ends for all of them at once. A standby that cannot listen is
-/// none.
-std::vector<Listener> open_standby(const RendezvousPoint& point, int size, Member* self);
 
 /// Of a member; empty where it does not listen. Whatever `member` says is checked.
 StandbyAddress standby_address(const Member& member);
