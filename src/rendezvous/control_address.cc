@@ -2,13 +2,11 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netdb.h>
 #include <netinet/in.h>
-#include <sys/socket.h>
 
+#include <algorithm>
 #include <sstream>
 
-#include "base/network.h"
 #include "base/number_text.h"
 #include "rendezvous/control_messages.h"
 #include "rendezvous/peer_information.h"
@@ -37,22 +35,6 @@ std::string host_to_bind(const RendezvousPoint& point) {
   return point.kind == RendezvousPoint::Kind::kTcp ? point.name : "";
 }
 
-ControlAddress address_of(const Listener& listener) {
-  sockaddr_storage bound{};
-  socklen_t bytes = sizeof bound;
-  char host[NI_MAXHOST] = "";
-  if (::getsockname(listener.fd.get(), reinterpret_cast<sockaddr*>(&bound), &bytes) != 0 ||
-      ::getnameinfo(reinterpret_cast<const sockaddr*>(&bound), bytes, host, sizeof host, nullptr, 0,
-                    NI_NUMERICHOST) != 0) {
-    return {};
-  }
-  const std::string_view alone(host);
-  if (alone != "::" && alone != "0.0.0.0") return {{std::string(alone)}, listener.port};
-  std::vector<std::string> hosts = local_addresses(listener.is_ipv6);
-  if (hosts.size() > kHostsMax) hosts.resize(kHostsMax);
-  return {std::move(hosts), listener.port};
-}
-
 void add_line(std::string_view kind, std::string_view text, Member* self) {
   std::string& addresses = self->addresses;
   if (!addresses.empty() && addresses.back() != '\n') addresses += '\n';
@@ -63,7 +45,8 @@ void add_line(std::string_view kind, std::string_view text, Member* self) {
 void add_address(std::string_view kind, const ControlAddress& address, Member* self) {
   if (address.hosts.empty()) return;
   std::string text = std::to_string(address.port);
-  for (const std::string& host : address.hosts) text += " " + host;
+  const std::size_t hosts = std::min(address.hosts.size(), kHostsMax);
+  for (std::size_t i = 0; i < hosts; ++i) text += " " + address.hosts[i];
   add_line(kind, text, self);
 }
 

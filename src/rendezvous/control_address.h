@@ -1,7 +1,7 @@
 // Where a rank can be reached once all have met, as it tells the others in a line of its
 // Member::addresses: a port, and the addresses of its host that lead to it.
 //
-// Thread rule: pure functions, but that open sockets are asked where they are bound.
+// Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "rendezvous/job.h"
-#include "rendezvous/sockets.h"
 
 namespace unisono::rendezvous {
 
@@ -25,8 +24,6 @@ bool may_span_hosts(const RendezvousPoint& point);
 /// where that is this host's, else at the interface (listen_tcp()).
 std::string host_to_bind(const RendezvousPoint& point);
 
-/// The address that is bound alone, or those that lead to a socket bound to all.
-ControlAddress address_of(const Listener& listener);
 /// Adds a line, where there is room for it; nothing for an address without hosts.
 void add_address(std::string_view kind, const ControlAddress& address, Member* self);
 void add_line(std::string_view kind, std::string_view text, Member* self);

@@ -32,7 +32,7 @@ Status failed(const std::string& what, int error) {
   return {ErrorCode::kRendezvous, fmt::format("{}: {}", what, errno_text(error))};
 }
 
-Result<socklen_t> address_of(const std::string& name, sockaddr_un* address) {
+Result<socklen_t> unix_address_of(const std::string& name, sockaddr_un* address) {
   if (const auto bytes = unix_address(name, address)) return *bytes;
   return Status(ErrorCode::kInvalidArgument,
                 fmt::format("the abstract socket name '{}' has {} bytes, allowed are 1 to {}", name,
@@ -153,7 +153,7 @@ std::string unix_text(std::string_view name) { return fmt::format("UNIX socket @
 
 Result<Listener> listen_unix(const std::string& name) {
   sockaddr_un address;
-  UNISONO_ASSIGN(const socklen_t bytes, address_of(name, &address));
+  UNISONO_ASSIGN(const socklen_t bytes, unix_address_of(name, &address));
   Listener listener;
   listener.is_unix = true;
   const auto listen = [&](ListeningSocket* socket) {
@@ -173,10 +173,24 @@ Result<Listener> bind_udp(const std::string& host, const std::string& interface_
   return listen_at_host(host, 0, interface_address, {.is_datagram = true});
 }
 
+ControlAddress address_of(const Listener& listener) {
+  sockaddr_storage bound{};
+  socklen_t bytes = sizeof bound;
+  char host[NI_MAXHOST] = "";
+  if (::getsockname(listener.fd.get(), reinterpret_cast<sockaddr*>(&bound), &bytes) != 0 ||
+      ::getnameinfo(reinterpret_cast<const sockaddr*>(&bound), bytes, host, sizeof host, nullptr, 0,
+                    NI_NUMERICHOST) != 0) {
+    return {};
+  }
+  const std::string_view alone(host);
+  if (alone != "::" && alone != "0.0.0.0") return {{std::string(alone)}, listener.port};
+  return {local_addresses(listener.is_ipv6), listener.port};
+}
+
 Result<GuardedFd> connect_unix(const std::string& name, TimePoint deadline) {
   constexpr Duration kAskAgain = std::chrono::milliseconds(1);
   sockaddr_un address;
-  UNISONO_ASSIGN(const socklen_t bytes, address_of(name, &address));
+  UNISONO_ASSIGN(const socklen_t bytes, unix_address_of(name, &address));
   GuardedFd fd = make_socket(AF_UNIX);
   if (!fd) return failed("cannot create a UNIX socket", errno);
   // EAGAIN: too many wait to be accepted, and no event tells when there is room.

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "rendezvous/control_address.h"
 #include "rendezvous/fork_guard.h"
 
 namespace unisono::rendezvous {
@@ -46,6 +47,9 @@ Result<Listener> listen_tcp(const std::string& host, std::uint16_t port,
 
 /// A UDP socket at any port, bound as listen_tcp() binds.
 Result<Listener> bind_udp(const std::string& host, const std::string& interface_address);
+
+/// The address that is bound alone, or those that lead to a socket bound to all.
+ControlAddress address_of(const Listener& listener);
 
 /// A connected socket, or kRendezvous with the reason. Refuses a listener of another user. Waits
 /// until `deadline` where too many wait to be accepted.
