@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "rendezvous/control_address.h"
 #include "rendezvous/peer_information.h"
-#include "rendezvous/probe_port.h"
 #include "rendezvous/rank_text.h"
 #include "rendezvous/serving_arbiter.h"
 #include "rendezvous/standby.h"

@@ -63,4 +63,8 @@ ControlAddress read_address(const std::string& addresses, std::string_view kind)
   return address;
 }
 
+bool has_probe_port(const Member& member) {
+  return read_address(member.addresses, kProbeLine).port != 0;
+}
+
 }  // namespace unisono::rendezvous

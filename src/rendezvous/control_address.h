@@ -30,4 +30,9 @@ void add_line(std::string_view kind, std::string_view text, Member* self);
 /// Whatever `addresses` says is checked.
 ControlAddress read_address(const std::string& addresses, std::string_view kind);
 
+/// The line that says where a rank answers probes (probe_port.h).
+inline constexpr std::string_view kProbeLine = "probe-udp";
+/// It can be asked over the network.
+bool has_probe_port(const Member& member);
+
 }  // namespace unisono::rendezvous

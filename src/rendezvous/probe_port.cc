@@ -16,7 +16,6 @@
 namespace unisono::rendezvous {
 namespace {
 
-constexpr std::string_view kProbeLine = "probe-udp";
 // Whoever sends more than this at once waits for the next turn, or is not heard.
 constexpr int kDatagramsPerTurn = 64;
 
@@ -67,10 +66,6 @@ std::optional<Listener> open_probe_port(const RendezvousPoint& point, int size, 
   }
   add_address(kProbeLine, address_of(*socket), self);
   return std::move(*socket);
-}
-
-bool has_probe_port(const Member& member) {
-  return read_address(member.addresses, kProbeLine).port != 0;
 }
 
 std::optional<ProbePort> ProbePort::make(std::optional<Listener> socket, const World& world,

@@ -20,9 +20,6 @@ namespace unisono::rendezvous {
 /// far as one can know before they meet, nor where silence is off or nothing can be bound.
 std::optional<Listener> open_probe_port(const RendezvousPoint& point, int size, Member* self);
 
-/// It can be asked over the network.
-bool has_probe_port(const Member& member);
-
 class ProbePort {
  public:
   /// `world` outlives it. Nothing where all of it is on one host, or OpenSSL fails.
