@@ -20,15 +20,15 @@ namespace {
 
 // Title, key, job, port, number of addresses, addresses, zeros. An address is its family (4 or 6)
 // and 16 bytes, of which IPv4 uses the first 4.
-constexpr std::string_view kTitle = "unisono1";
+constexpr std::string_view kIdTitle = "unisono1";
 constexpr std::size_t kKeyBytes = 32;
 constexpr std::size_t kJobBytes = 16;
 constexpr std::size_t kPortBytes = 2;
 constexpr std::size_t kAddressBytes = 16;
-constexpr std::size_t kHeadBytes = kTitle.size() + kKeyBytes + kJobBytes + kPortBytes + 1;
-constexpr std::size_t kAddressesMax =
+constexpr std::size_t kHeadBytes = kIdTitle.size() + kKeyBytes + kJobBytes + kPortBytes + 1;
+constexpr std::size_t kIdAddressesMax =
     (std::tuple_size_v<decltype(UniqueId::bytes)> - kHeadBytes) / (1 + kAddressBytes);
-static_assert(kAddressesMax == 4);
+static_assert(kIdAddressesMax == 4);
 
 Status no_id(const char* why) {
   return {ErrorCode::kInvalidArgument,
@@ -106,7 +106,7 @@ Result<UniqueId> encode(const JobKey& key, const std::string& job_id, std::uint1
   std::size_t count = 0;
   for (const std::string& host : hosts) {
     const std::string bytes = bytes_of_address(host);
-    if (bytes.empty() || count == kAddressesMax) continue;
+    if (bytes.empty() || count == kIdAddressesMax) continue;
     addresses += bytes;
     ++count;
   }
@@ -124,7 +124,7 @@ Result<UniqueId> encode(const JobKey& key, const std::string& job_id, std::uint1
   }
   std::string text;
   text.reserve(std::tuple_size_v<decltype(UniqueId::bytes)>);  // the key is in no other place
-  text += kTitle;
+  text += kIdTitle;
   text.append(reinterpret_cast<const char*>(key.bytes().data()), kKeyBytes);
   text += bytes_of_hex(job_id);
   append_little_endian(port, &text);
@@ -156,8 +156,8 @@ Result<UniqueId> make_unique_id(const std::string& interface_address) {
 
 Result<Contact> contact_of(const UniqueId& id) {
   const std::string_view text(reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size());
-  if (!text.starts_with(kTitle)) return no_id("it begins otherwise");
-  std::string_view rest = text.substr(kTitle.size());
+  if (!text.starts_with(kIdTitle)) return no_id("it begins otherwise");
+  std::string_view rest = text.substr(kIdTitle.size());
   const auto take = [&](std::size_t bytes) {
     const std::string_view part = rest.substr(0, bytes);
     rest.remove_prefix(bytes);
@@ -170,7 +170,7 @@ Result<Contact> contact_of(const UniqueId& id) {
   contact.unix_name = name_of_job(contact.job_id);
   const auto port = static_cast<std::uint16_t>(read_little_endian(take(kPortBytes)));
   const auto count = static_cast<std::size_t>(read_little_endian(take(1)));
-  if (port == 0 || count > kAddressesMax) return no_id("its port or its addresses are damaged");
+  if (port == 0 || count > kIdAddressesMax) return no_id("its port or its addresses are damaged");
   for (std::size_t i = 0; i < count; ++i) {
     std::string host = text_of_address(take(1 + kAddressBytes));
     if (host.empty()) return no_id("one of its addresses is damaged");
