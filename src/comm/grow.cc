@@ -13,9 +13,9 @@
 #include "comm/shrink.h"
 #include "comm/split.h"
 #include "config/launcher.h"
-#include "rendezvous/growth.h"
-#include "rendezvous/launcher_store.h"
-#include "rendezvous/store_access.h"
+#include "rendezvous/store/growth.h"
+#include "rendezvous/store/launcher_store.h"
+#include "rendezvous/store/store_access.h"
 
 namespace unisono::detail {
 namespace {

@@ -1,5 +1,5 @@
 // A communicator grows: members and newcomers find each other on a list in a store
-// (rendezvous/wait_list.h) and make a new job.
+// (rendezvous/store/wait_list.h) and make a new job.
 #pragma once
 
 #include <memory>

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "rendezvous/peer_information.h"
+#include "rendezvous/messages/peer_information.h"
 #include "topology/allowed_cpus.h"
 #include "topology/cpu_quota.h"
 #include "topology/spread.h"

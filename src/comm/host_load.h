@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/place.h"
-#include "rendezvous/job.h"
+#include "rendezvous/messages/job.h"
 
 namespace unisono {
 

@@ -12,9 +12,9 @@
 #include "comm/split.h"
 #include "config/environment.h"
 #include "config/launcher.h"
-#include "rendezvous/launcher_store.h"
-#include "rendezvous/rendezvous_point.h"
-#include "rendezvous/unique_id.h"
+#include "rendezvous/meeting/rendezvous_point.h"
+#include "rendezvous/meeting/unique_id.h"
+#include "rendezvous/store/launcher_store.h"
 #include "unisono/version.h"
 
 namespace unisono {

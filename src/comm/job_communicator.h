@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/members.h"
-#include "rendezvous/control_messages.h"
+#include "rendezvous/messages/control_messages.h"
 
 namespace unisono {
 

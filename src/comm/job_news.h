@@ -13,9 +13,9 @@
 
 #include "comm/job_communicator.h"
 #include "engine/engine.h"
-#include "rendezvous/arbiter_client.h"
-#include "rendezvous/arbiter_connection.h"
-#include "rendezvous/shrink_message.h"
+#include "rendezvous/client/arbiter_client.h"
+#include "rendezvous/messages/arbiter_connection.h"
+#include "rendezvous/messages/shrink_message.h"
 
 namespace unisono {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "comm/host_load.h"
-#include "rendezvous/peer_information.h"
+#include "rendezvous/messages/peer_information.h"
 #include "transports/verbs/world_address.h"
 
 namespace unisono {

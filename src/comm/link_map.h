@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "algorithms/selection.h"
-#include "rendezvous/job.h"
+#include "rendezvous/messages/job.h"
 
 namespace unisono {
 

@@ -7,7 +7,7 @@
 
 #include "base/collective.h"
 #include "comm/communicator_state.h"
-#include "rendezvous/peer_information.h"
+#include "rendezvous/messages/peer_information.h"
 
 namespace unisono::detail {
 namespace {

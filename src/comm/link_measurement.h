@@ -8,7 +8,7 @@
 #include "algorithms/cost_model.h"
 #include "base/clock.h"
 #include "base/result.h"
-#include "rendezvous/job.h"
+#include "rendezvous/messages/job.h"
 
 namespace unisono::detail {
 

@@ -10,7 +10,7 @@
 #include "base/communicator_id.h"
 #include "base/log.h"
 #include "comm/split.h"
-#include "rendezvous/survivor.h"
+#include "rendezvous/client/survivor.h"
 
 namespace unisono::detail {
 namespace {

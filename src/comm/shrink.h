@@ -1,5 +1,5 @@
 // Going on after a failure: the survivors of a communicator agree on who they are, by way of the
-// job's arbiter (rendezvous/shrink_agreements.h), and make a communicator of those.
+// job's arbiter (rendezvous/failure/shrink_agreements.h), and make a communicator of those.
 #pragma once
 
 #include <chrono>

@@ -11,7 +11,7 @@
 #include "comm/communicator_state.h"
 #include "comm/init.h"
 #include "comm/spawn_ranks.h"
-#include "rendezvous/arbiter_server.h"
+#include "rendezvous/arbiter/arbiter_server.h"
 
 namespace unisono {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "comm/runtime.h"
 #include "comm/spawn_ranks.h"
-#include "rendezvous/arbiter_server.h"
+#include "rendezvous/arbiter/arbiter_server.h"
 
 namespace unisono {
 namespace {

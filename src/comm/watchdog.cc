@@ -6,7 +6,7 @@
 #include "base/communicator_id.h"
 #include "base/grace_periods.h"
 #include "base/log.h"
-#include "rendezvous/rank_text.h"
+#include "rendezvous/messages/rank_text.h"
 
 namespace unisono {
 namespace {

@@ -11,7 +11,7 @@
 #include "backend/request_state.h"
 #include "comm/watched_job.h"
 #include "cuda/collectives/device_calls.h"
-#include "rendezvous/control_messages.h"
+#include "rendezvous/messages/control_messages.h"
 
 namespace unisono {
 

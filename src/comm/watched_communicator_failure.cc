@@ -5,7 +5,7 @@
 
 #include "base/grace_periods.h"
 #include "comm/watched_communicator.h"
-#include "rendezvous/shrink_message.h"
+#include "rendezvous/messages/shrink_message.h"
 
 namespace unisono::detail {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/call_record.h"
 #include "engine/messenger.h"
-#include "rendezvous/arbiter_client.h"
+#include "rendezvous/client/arbiter_client.h"
 #include "unisono/types.h"
 
 namespace unisono {

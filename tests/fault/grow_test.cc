@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/process_facts.h"
-#include "rendezvous/wait_list.h"
+#include "rendezvous/store/wait_list.h"
 #include "tests/fault/outcome_board.h"
 #include "tests/fault/role_report.h"
 #include "tests/fault/survivors.h"

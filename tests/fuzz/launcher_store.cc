@@ -1,6 +1,6 @@
 // What a rank asks the launcher's store, and what that answers; and what launchers say to each
 // other.
-#include "rendezvous/store_request.h"
+#include "rendezvous/store/store_request.h"
 #include "tests/fuzz/target.h"
 #include "tools/run/node_messages.h"
 

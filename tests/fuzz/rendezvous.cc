@@ -5,16 +5,16 @@
 #include <cctype>
 #include <optional>
 
-#include "rendezvous/contact.h"
-#include "rendezvous/control_messages.h"
-#include "rendezvous/control_stream.h"
-#include "rendezvous/introduction.h"
-#include "rendezvous/probe.h"
-#include "rendezvous/rejoin_message.h"
-#include "rendezvous/rendezvous_point.h"
-#include "rendezvous/shrink_message.h"
-#include "rendezvous/sockets.h"
-#include "rendezvous/witnesses.h"
+#include "rendezvous/failure/probe.h"
+#include "rendezvous/failure/witnesses.h"
+#include "rendezvous/meeting/contact.h"
+#include "rendezvous/meeting/introduction.h"
+#include "rendezvous/meeting/rendezvous_point.h"
+#include "rendezvous/messages/control_messages.h"
+#include "rendezvous/messages/rejoin_message.h"
+#include "rendezvous/messages/shrink_message.h"
+#include "rendezvous/sockets/control_stream.h"
+#include "rendezvous/sockets/sockets.h"
 #include "tests/fuzz/target.h"
 
 namespace unisono::fuzz {

@@ -11,7 +11,7 @@
 #include "config/launcher.h"
 #include "config/value_text.h"
 #include "machine/facts_text.h"
-#include "rendezvous/peer_information.h"
+#include "rendezvous/messages/peer_information.h"
 #include "tests/fuzz/target.h"
 #include "transports/tcp/peer_address.h"
 #include "transports/verbs/world_address.h"

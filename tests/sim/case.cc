@@ -5,7 +5,7 @@
 
 #include "algorithms/algorithm.h"
 #include "base/collective.h"
-#include "rendezvous/standby.h"
+#include "rendezvous/failure/standby.h"
 #include "tests/sim/case_parts.h"
 #include "tests/sim/random.h"
 

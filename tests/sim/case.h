@@ -13,7 +13,7 @@
 
 #include "base/access_path.h"
 #include "base/clock.h"
-#include "rendezvous/failure_decider.h"
+#include "rendezvous/failure/failure_decider.h"
 #include "tests/collective/collective_case.h"
 #include "tests/sim/messages.h"
 

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/control_session.h"
-#include "rendezvous/prober.h"
-#include "rendezvous/standby_attempt.h"
+#include "rendezvous/failure/prober.h"
+#include "rendezvous/sessions/control_session.h"
+#include "rendezvous/sessions/standby_attempt.h"
 #include "tests/sim/schedule.h"
 
 namespace unisono::sim {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/standby.h"
+#include "rendezvous/failure/standby.h"
 #include "tests/sim/case.h"
 #include "tests/sim/control_text.h"
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/arbiter_client.h"
-#include "rendezvous/serving_arbiter.h"
+#include "rendezvous/client/arbiter_client.h"
+#include "rendezvous/sessions/serving_arbiter.h"
 #include "tests/sim/case.h"
 #include "tests/sim/control_client.h"
 #include "tests/sim/random.h"

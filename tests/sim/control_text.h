@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "rendezvous/control_messages.h"
+#include "rendezvous/messages/control_messages.h"
 
 namespace unisono::sim {
 

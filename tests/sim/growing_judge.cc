@@ -6,8 +6,8 @@
 #include <set>
 #include <utility>
 
-#include "rendezvous/quorum.h"
-#include "rendezvous/wait_list.h"
+#include "rendezvous/failure/quorum.h"
+#include "rendezvous/store/wait_list.h"
 #include "tests/sim/growing_process.h"
 
 namespace unisono::sim {

@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include "rendezvous/growth.h"
+#include "rendezvous/store/growth.h"
 #include "tests/sim/program.h"
 #include "tests/sim/rank.h"
 

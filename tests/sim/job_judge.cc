@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "rendezvous/quorum.h"
+#include "rendezvous/failure/quorum.h"
 #include "tests/sim/control_plane.h"
 #include "tests/sim/sight_judge.h"
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/grace_periods.h"
-#include "rendezvous/sockets.h"
-#include "rendezvous/store_access.h"
+#include "rendezvous/sockets/sockets.h"
+#include "rendezvous/store/store_access.h"
 
 namespace unisono::sim {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/sessions/rendezvous.h"
 #include "tests/sim/program.h"
 #include "tests/sim/random.h"
 #include "tests/sim/schedule.h"

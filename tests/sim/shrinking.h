@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/job_news.h"
-#include "rendezvous/survivor.h"
+#include "rendezvous/client/survivor.h"
 #include "tests/sim/communicator.h"
 #include "tests/sim/schedule.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "rendezvous/witnesses.h"
+#include "rendezvous/failure/witnesses.h"
 #include "tests/sim/control_plane.h"
 
 namespace unisono::sim {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/arbiter_connection.h"
+#include "rendezvous/messages/arbiter_connection.h"
 #include "tests/sim/control_plane.h"
 
 namespace unisono::sim {

@@ -300,8 +300,9 @@ TEST_F(NeededIncludes, ReachWhatAFileNames) {
 TEST_F(NeededIncludes, AreMissedWhereTheyAreNot) {
   const SourceFile file{.path = "src/plan/alone.cc",
                         .lines = {"std::vector<int> of(const StandbyAddress& one);  // std::map"}};
-  EXPECT_THAT(missing(facts_of(file), {}),
-              testing::ElementsAre("StandbyAddress of src/rendezvous/standby.h", "std::vector"));
+  EXPECT_THAT(
+      missing(facts_of(file), {}),
+      testing::ElementsAre("StandbyAddress of src/rendezvous/failure/standby.h", "std::vector"));
 }
 
 }  // namespace

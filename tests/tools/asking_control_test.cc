@@ -3,8 +3,8 @@
 
 #include <gmock/gmock.h>
 
-#include "rendezvous/launcher_store.h"
-#include "rendezvous/sockets.h"
+#include "rendezvous/sockets/sockets.h"
+#include "rendezvous/store/launcher_store.h"
 #include "tools/run/node_messages.h"
 
 namespace unisono::run {

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "rendezvous/store_request.h"
+#include "rendezvous/store/store_request.h"
 
 namespace unisono::run {
 namespace {

@@ -11,7 +11,7 @@
 #include <sstream>
 #include <thread>
 
-#include "rendezvous/launcher_store.h"
+#include "rendezvous/store/launcher_store.h"
 #include "tests/fault/survivors.h"
 
 namespace unisono::test {

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "launcher.h"
-#include "rendezvous/sockets.h"
+#include "rendezvous/sockets/sockets.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "launcher.h"
-#include "rendezvous/fork_guard.h"
-#include "rendezvous/launcher_store.h"
-#include "rendezvous/sockets.h"
+#include "rendezvous/sockets/fork_guard.h"
+#include "rendezvous/sockets/sockets.h"
+#include "rendezvous/store/launcher_store.h"
 #include "tests/support/map_store.h"
 #include "tests/support/seed.h"
 #include "tests/support/setting.h"

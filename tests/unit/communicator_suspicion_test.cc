@@ -10,7 +10,7 @@
 
 #include "base/grace_periods.h"
 #include "comm/watched_communicator.h"
-#include "rendezvous/arbiter_connection.h"
+#include "rendezvous/messages/arbiter_connection.h"
 #include "tests/engine/messenger_fixture.h"
 
 namespace unisono {

@@ -10,7 +10,7 @@
 #include "backend/host_backends.h"
 #include "base/grace_periods.h"
 #include "comm/watchdog.h"
-#include "rendezvous/arbiter_connection.h"
+#include "rendezvous/messages/arbiter_connection.h"
 #include "tests/support/deaf_host.h"
 #include "tests/support/log_guard.h"
 

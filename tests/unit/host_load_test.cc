@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/peer_information.h"
+#include "rendezvous/messages/peer_information.h"
 #include "topology/allowed_cpus.h"
 #include "topology/spread.h"
 

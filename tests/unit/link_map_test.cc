@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/host_load.h"
-#include "rendezvous/peer_information.h"
+#include "rendezvous/messages/peer_information.h"
 #include "transports/verbs/world_address.h"
 
 namespace unisono::test {

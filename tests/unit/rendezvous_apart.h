@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "rendezvous/job.h"
+#include "rendezvous/messages/job.h"
 
 namespace unisono::rendezvous {
 

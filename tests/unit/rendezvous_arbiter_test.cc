@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/grace_periods.h"
-#include "rendezvous/control_messages.h"
-#include "rendezvous/serving_arbiter.h"
+#include "rendezvous/messages/control_messages.h"
+#include "rendezvous/sessions/serving_arbiter.h"
 #include "rendezvous_apart.h"
 
 namespace unisono::rendezvous {

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "base/call_history.h"
-#include "rendezvous/call_comparison.h"
-#include "rendezvous/control_messages.h"
-#include "rendezvous/failure_decider.h"
+#include "rendezvous/failure/call_comparison.h"
+#include "rendezvous/failure/failure_decider.h"
+#include "rendezvous/messages/control_messages.h"
 
 namespace unisono::rendezvous {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/network.h"
-#include "rendezvous/contact.h"
-#include "rendezvous/sockets.h"
+#include "rendezvous/meeting/contact.h"
+#include "rendezvous/sockets/sockets.h"
 #include "rendezvous_support.h"
 #include "tests/support/map_store.h"
 

@@ -4,8 +4,8 @@
 #include <functional>
 
 #include "base/communicator_id.h"
-#include "rendezvous/failure_decider.h"
-#include "rendezvous/rank_text.h"
+#include "rendezvous/failure/failure_decider.h"
+#include "rendezvous/messages/rank_text.h"
 #include "rendezvous_apart.h"
 
 namespace unisono::rendezvous {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/grace_periods.h"
-#include "rendezvous/control_messages.h"
-#include "rendezvous/rendezvous.h"
-#include "rendezvous/sockets.h"
+#include "rendezvous/messages/control_messages.h"
+#include "rendezvous/sessions/rendezvous.h"
+#include "rendezvous/sockets/sockets.h"
 #include "rendezvous_support.h"
 
 namespace unisono::rendezvous {

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "base/grace_periods.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/sessions/rendezvous.h"
 #include "rendezvous_apart.h"
 
 namespace unisono::rendezvous {

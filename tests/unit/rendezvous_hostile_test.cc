@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/arbiter_connection.h"
-#include "rendezvous/control_stream.h"
-#include "rendezvous/sockets.h"
+#include "rendezvous/messages/arbiter_connection.h"
+#include "rendezvous/sockets/control_stream.h"
+#include "rendezvous/sockets/sockets.h"
 #include "rendezvous_support.h"
 
 namespace unisono::rendezvous {

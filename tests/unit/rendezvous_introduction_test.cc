@@ -10,8 +10,8 @@
 #include <thread>
 #include <utility>
 
-#include "rendezvous/introduction.h"
-#include "rendezvous/sockets.h"
+#include "rendezvous/meeting/introduction.h"
+#include "rendezvous/sockets/sockets.h"
 
 namespace unisono::rendezvous {
 namespace {

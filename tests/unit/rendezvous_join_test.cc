@@ -9,11 +9,11 @@
 #include <iterator>
 #include <thread>
 
-#include "rendezvous/arbiter_connection.h"
-#include "rendezvous/arbiter_server.h"
-#include "rendezvous/contact.h"
-#include "rendezvous/joiner.h"
-#include "rendezvous/sockets.h"
+#include "rendezvous/arbiter/arbiter_server.h"
+#include "rendezvous/meeting/contact.h"
+#include "rendezvous/meeting/joiner.h"
+#include "rendezvous/messages/arbiter_connection.h"
+#include "rendezvous/sockets/sockets.h"
 #include "rendezvous_support.h"
 #include "tests/support/log_guard.h"
 #include "tests/support/map_store.h"

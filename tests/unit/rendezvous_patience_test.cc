@@ -9,9 +9,9 @@
 #include "base/handshake.h"
 #include "base/log.h"
 #include "base/unproven_peers.h"
-#include "rendezvous/control_messages.h"
-#include "rendezvous/sockets.h"
-#include "rendezvous/strangers.h"
+#include "rendezvous/arbiter/strangers.h"
+#include "rendezvous/messages/control_messages.h"
+#include "rendezvous/sockets/sockets.h"
 #include "rendezvous_support.h"
 
 namespace unisono::rendezvous {

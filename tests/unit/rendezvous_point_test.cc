@@ -1,5 +1,5 @@
 // URLs and launcher variables to rendezvous points: what is accepted, and what the errors name.
-#include "rendezvous/rendezvous_point.h"
+#include "rendezvous/meeting/rendezvous_point.h"
 
 #include <gmock/gmock.h>
 

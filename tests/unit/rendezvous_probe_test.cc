@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "rendezvous/control_address.h"
-#include "rendezvous/probe_port.h"
+#include "rendezvous/client/probe_port.h"
+#include "rendezvous/messages/control_address.h"
 #include "rendezvous_support.h"
 
 namespace unisono::rendezvous {

@@ -4,8 +4,8 @@
 
 #include <map>
 
-#include "rendezvous/quorum.h"
-#include "rendezvous/shrink_agreements.h"
+#include "rendezvous/failure/quorum.h"
+#include "rendezvous/failure/shrink_agreements.h"
 
 namespace unisono::rendezvous {
 namespace {

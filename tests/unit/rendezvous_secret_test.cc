@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/arbiter_server.h"
+#include "rendezvous/arbiter/arbiter_server.h"
 #include "rendezvous_support.h"
 
 namespace unisono::rendezvous {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/grace_periods.h"
-#include "rendezvous/control_messages.h"
-#include "rendezvous/control_session.h"
+#include "rendezvous/messages/control_messages.h"
+#include "rendezvous/sessions/control_session.h"
 #include "rendezvous_apart.h"
 
 namespace unisono::rendezvous {

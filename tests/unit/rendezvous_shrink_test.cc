@@ -4,9 +4,9 @@
 
 #include <random>
 
-#include "rendezvous/control_messages.h"
-#include "rendezvous/shrink_agreements.h"
-#include "rendezvous/shrink_memory.h"
+#include "rendezvous/failure/shrink_agreements.h"
+#include "rendezvous/failure/shrink_memory.h"
+#include "rendezvous/messages/control_messages.h"
 #include "tests/support/seed.h"
 
 namespace unisono::rendezvous {

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 
 #include "base/suspended.h"
-#include "rendezvous/rejoin_message.h"
-#include "rendezvous/silence.h"
+#include "rendezvous/failure/silence.h"
+#include "rendezvous/messages/rejoin_message.h"
 
 namespace unisono::rendezvous {
 namespace {

@@ -9,8 +9,8 @@
 #include <cstdio>
 
 #include "base/network.h"
-#include "rendezvous/contact.h"
-#include "rendezvous/sockets.h"
+#include "rendezvous/meeting/contact.h"
+#include "rendezvous/sockets/sockets.h"
 #include "rendezvous_support.h"
 #include "tests/support/other_user.h"
 

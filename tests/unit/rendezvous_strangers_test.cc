@@ -10,10 +10,10 @@
 #include <thread>
 
 #include "base/log.h"
-#include "rendezvous/control_messages.h"
-#include "rendezvous/control_stream.h"
-#include "rendezvous/sockets.h"
-#include "rendezvous/strangers.h"
+#include "rendezvous/arbiter/strangers.h"
+#include "rendezvous/messages/control_messages.h"
+#include "rendezvous/sockets/control_stream.h"
+#include "rendezvous/sockets/sockets.h"
 #include "rendezvous_support.h"
 
 namespace unisono::rendezvous {

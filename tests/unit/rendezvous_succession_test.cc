@@ -3,11 +3,11 @@
 #include <gmock/gmock.h>
 
 #include "base/grace_periods.h"
-#include "rendezvous/failure_decider.h"
-#include "rendezvous/job_record.h"
-#include "rendezvous/standby.h"
-#include "rendezvous/standby_attempt.h"
-#include "rendezvous/succession.h"
+#include "rendezvous/failure/failure_decider.h"
+#include "rendezvous/failure/standby.h"
+#include "rendezvous/sessions/job_record.h"
+#include "rendezvous/sessions/standby_attempt.h"
+#include "rendezvous/sessions/succession.h"
 
 namespace unisono::rendezvous {
 namespace {

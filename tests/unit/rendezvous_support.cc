@@ -16,9 +16,9 @@
 #include <list>
 #include <thread>
 
-#include "rendezvous/arbiter_connection.h"
-#include "rendezvous/rendezvous_point.h"
-#include "rendezvous/sockets.h"
+#include "rendezvous/meeting/rendezvous_point.h"
+#include "rendezvous/messages/arbiter_connection.h"
+#include "rendezvous/sockets/sockets.h"
 #include "tests/support/temporary_folder.h"
 
 extern char** environ;

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "rendezvous/arbiter_client.h"
-#include "rendezvous/control_messages.h"
-#include "rendezvous/control_stream.h"
-#include "rendezvous/sockets.h"
+#include "rendezvous/client/arbiter_client.h"
+#include "rendezvous/messages/control_messages.h"
+#include "rendezvous/sockets/control_stream.h"
+#include "rendezvous/sockets/sockets.h"
 #include "tests/support/eventually.h"
 
 namespace unisono::rendezvous {

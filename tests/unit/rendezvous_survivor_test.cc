@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 
 #include "base/grace_periods.h"
-#include "rendezvous/arbiter_connection.h"
-#include "rendezvous/shrink_agreements.h"
-#include "rendezvous/survivor.h"
+#include "rendezvous/client/survivor.h"
+#include "rendezvous/failure/shrink_agreements.h"
+#include "rendezvous/messages/arbiter_connection.h"
 
 namespace unisono::rendezvous {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <future>
 
-#include "rendezvous/arbiter_server.h"
-#include "rendezvous/standby.h"
-#include "rendezvous/standby_dial.h"
+#include "rendezvous/arbiter/arbiter_server.h"
+#include "rendezvous/client/standby_dial.h"
+#include "rendezvous/failure/standby.h"
 #include "rendezvous_support.h"
 
 namespace unisono::rendezvous {

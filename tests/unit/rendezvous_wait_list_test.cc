@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/process_facts.h"
-#include "rendezvous/wait_list.h"
+#include "rendezvous/store/wait_list.h"
 #include "tests/support/map_store.h"
 
 namespace unisono::rendezvous {

@@ -14,12 +14,12 @@
 #include <random>
 #include <thread>
 
-#include "rendezvous/contact.h"
-#include "rendezvous/control_messages.h"
-#include "rendezvous/control_stream.h"
-#include "rendezvous/rejoin_message.h"
-#include "rendezvous/sockets.h"
-#include "rendezvous/witnesses.h"
+#include "rendezvous/failure/witnesses.h"
+#include "rendezvous/meeting/contact.h"
+#include "rendezvous/messages/control_messages.h"
+#include "rendezvous/messages/rejoin_message.h"
+#include "rendezvous/sockets/control_stream.h"
+#include "rendezvous/sockets/sockets.h"
 #include "tests/support/temporary_folder.h"
 
 namespace unisono::rendezvous {

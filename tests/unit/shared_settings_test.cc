@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/sessions/rendezvous.h"
 
 namespace unisono::test {
 namespace {

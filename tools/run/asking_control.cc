@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/unproven_peers.h"
-#include "rendezvous/introduction.h"
-#include "rendezvous/sockets.h"
+#include "rendezvous/meeting/introduction.h"
+#include "rendezvous/sockets/sockets.h"
 #include "tools/common/sizes.h"
 #include "tools/run/node_messages.h"
 

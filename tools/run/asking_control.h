@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "rendezvous/control_stream.h"
+#include "rendezvous/sockets/control_stream.h"
 #include "tools/run/job_control.h"
 #include "tools/run/job_decisions.h"
 #include "tools/run/launcher_stream.h"

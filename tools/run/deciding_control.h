@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "rendezvous/sockets.h"
-#include "rendezvous/strangers.h"
+#include "rendezvous/arbiter/strangers.h"
+#include "rendezvous/sockets/sockets.h"
 #include "tools/run/job_control.h"
 #include "tools/run/job_decisions.h"
 #include "tools/run/launcher_stream.h"

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/result.h"
-#include "rendezvous/control_stream.h"
+#include "rendezvous/sockets/control_stream.h"
 #include "tools/run/store_values.h"
 
 namespace unisono::run {

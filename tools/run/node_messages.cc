@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "rendezvous/control_wire.h"
-#include "rendezvous/store_request.h"
+#include "rendezvous/messages/control_wire.h"
+#include "rendezvous/store/store_request.h"
 
 namespace unisono::run {
 namespace {

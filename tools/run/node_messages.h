@@ -1,7 +1,7 @@
 // What the launchers of a job say to each other once both have proved that they know its key: those
 // of the other nodes to that of node 0, and what it answers. On the wire as
-// rendezvous/control_messages.h; every length is bounded and every field checked. Values only; any
-// thread.
+// rendezvous/messages/control_messages.h; every length is bounded and every field checked. Values
+// only; any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "rendezvous/control_messages.h"
+#include "rendezvous/messages/control_messages.h"
 #include "tools/run/job_control.h"
 
 namespace unisono::run {
@@ -29,7 +29,7 @@ enum class NodeMessage : std::uint8_t {
 };
 NodeMessage type_of(const rendezvous::Message& message);
 
-/// A question, as bytes of rendezvous/store_request.h, or its answer; empty in a kForget.
+/// A question, as bytes of rendezvous/store/store_request.h, or its answer; empty in a kForget.
 struct StoreMessage {
   std::uint64_t question = 0;
   std::string bytes;

@@ -11,7 +11,7 @@
 #include "base/errno_text.h"
 #include "base/network.h"
 #include "base/same_user.h"
-#include "rendezvous/launcher_store.h"
+#include "rendezvous/store/launcher_store.h"
 
 namespace unisono::run {
 namespace {

@@ -1,7 +1,7 @@
 // The launcher's key-value store, in which ranks that were started again and those that go on find
-// each other (rendezvous/launcher_store.h). It lives at an abstract UNIX socket of a random name,
-// for processes of the launcher's user alone. Of several nodes that of node 0 answers for all: the
-// others pass on what their ranks ask. One thread, the supervisor's: nothing here blocks.
+// each other (rendezvous/store/launcher_store.h). It lives at an abstract UNIX socket of a random
+// name, for processes of the launcher's user alone. Of several nodes that of node 0 answers for
+// all: the others pass on what their ranks ask. One thread, the supervisor's: nothing here blocks.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "rendezvous/sockets.h"
-#include "rendezvous/store_request.h"
+#include "rendezvous/sockets/sockets.h"
+#include "rendezvous/store/store_request.h"
 #include "tools/run/restart_policy.h"
 #include "tools/run/store_values.h"
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/store_request.h"
+#include "rendezvous/store/store_request.h"
 
 namespace unisono::run {
 

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "cuda/collectives/device_operation.h"
 #include "cuda/device/leaked.h"
-#include "rendezvous/peer_information.h"
+#include "rendezvous/messages/peer_information.h"
 
 namespace unisono {
 
