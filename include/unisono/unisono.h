@@ -403,8 +403,8 @@ UNISONO_C_API void unisono_registration_free(unisono_registration* registration)
 
 /* ---- Objects: byte strings whose sizes differ, unisono/objects.h ----------------------------- */
 
-/* ObjectOptions. */
-/* Values that are none are refused on this rank alone: the others wait for it. */
+/* ObjectOptions. A negative time-out is UNISONO_INVALID_ARGUMENT on every rank, with the rank at
+ * fault. */
 typedef struct unisono_object_options {
   size_t size;
   size_t staging_bytes; /* 0: UNISONO_OBJECT_STAGING */
