@@ -39,9 +39,9 @@ class Plugins(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "has no vllm.*_CPUSHMDistributed"):
             self.register_with_vllm()
 
-    def register_with_sglang(self, *methods):
+    def register_with_sglang(self, *methods, plugins="unisono"):
         registry, coordinator = mock.Mock(), type("Coordinator", (), dict.fromkeys(methods))
-        with mock.patch.dict(os.environ, SGLANG_PLUGINS="unisono"), modules(
+        with mock.patch.dict(os.environ, SGLANG_PLUGINS=plugins), modules(
             sglang__srt__plugins__hook_registry={"HookRegistry": registry, "HookType": mock.Mock()},
             sglang__srt__distributed__parallel_state={"GroupCoordinator": coordinator},
         ):
@@ -51,9 +51,13 @@ class Plugins(unittest.TestCase):
                 self.hooked = [call.args[0].rsplit(".", 2)[1:] for call in registry.register.mock_calls]
 
     def test_sglang(self):
-        self.register_with_sglang("all_reduce", "all_gather")
         methods = ("__init__", "all_reduce", "all_gather")
-        self.assertEqual(self.hooked, [["GroupCoordinator", method] for method in methods])
+        for plugins in ("unisono", "other, unisono"):
+            self.register_with_sglang("all_reduce", "all_gather", plugins=plugins)
+            self.assertEqual(self.hooked, [["GroupCoordinator", method] for method in methods])
+        for plugins in ("", "other", "unisono_too"):
+            self.register_with_sglang("all_reduce", "all_gather", plugins=plugins)
+            self.assertEqual(self.hooked, [])
         with self.assertRaisesRegex(RuntimeError, "has no sglang.*GroupCoordinator.all_gather"):
             self.register_with_sglang("all_reduce")
         self.assertEqual(self.hooked, [])

@@ -39,7 +39,8 @@ def register():
 
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    if "unisono" not in os.environ.get("SGLANG_PLUGINS", "").split(","):
+    # SGLang's own reading of the variable takes blanks around names.
+    if "unisono" not in map(str.strip, os.environ.get("SGLANG_PLUGINS", "").split(",")):
         return
     hooks = {"__init__": _init, "all_reduce": _all_reduce, "all_gather": _all_gather}
     coordinator = getattr(importlib.import_module(_MODULE), _COORDINATOR, None)
