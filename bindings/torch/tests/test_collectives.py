@@ -227,6 +227,18 @@ class Collectives(unittest.TestCase):
                 dist.recv(torch.zeros(10), 0)
         dist.barrier()
 
+    def test_a_short_message_for_a_dropped_work_leaves_the_rest_of_a_tensor_with_gaps(self):
+        column = torch.full((100, 2), 3.0)[:, 0]
+        if rank() == 0:
+            dist.send(torch.ones(4), 1)
+            dist.send(torch.ones(1), 1)
+        elif rank() == 1:
+            dist.irecv(column, 0)
+            dist.recv(torch.empty(1), 0)
+        dist.barrier()
+        received = 4 if rank() == 1 else 0
+        self.assertEqual(column.tolist(), [1.0] * received + [3.0] * (100 - received))
+
     def test_refused_calls_end_the_coalescing(self):
         with self.assertRaisesRegex((RuntimeError, TypeError), "[sS]parse"):
             BACKEND._start_coalescing()

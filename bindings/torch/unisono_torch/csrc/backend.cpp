@@ -361,9 +361,10 @@ WorkPointer UnisonoBackend::message(const char* name, OpType type, Tensors& tens
   // Those below are of monitored barriers.
   TORCH_CHECK(tag >= 0, "unisono: ", name, ": the tag is ", tag, ", accepted are those from 0 on");
   begin(started, type, tensors, is_send ? Tensors() : tensors, milliseconds(0));
+  // What a shorter message does not fill stays as it was.
   unisono_call call = move_of(is_send ? UNISONO_SEND : UNISONO_RECEIVE, tensors[0],
                               is_send ? started.read(tensors[0]) : nullptr,
-                              is_send ? nullptr : started.write(tensors[0], false));
+                              is_send ? nullptr : started.write(tensors[0], true));
   call.peer = peer;
   call.tag = static_cast<uint32_t>(tag);
   return start_and_give(started, call);
