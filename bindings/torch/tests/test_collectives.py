@@ -580,6 +580,23 @@ class Collectives(unittest.TestCase):
             dist.all_gather_into_tensor(torch.empty(1 + size()), torch.ones(1))
         dist.barrier()
 
+    def test_which_types_are_reduced(self):
+        types = {kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
+        others = [torch.int16, torch.uint16, torch.uint32, torch.uint64]
+        reduced = {*INTEGERS, *FLOATS, *OTHERS, *others}
+        for kind in sorted(types, key=str):
+            try:
+                tensor = torch.empty(4, dtype=kind)
+            except (NotImplementedError, RuntimeError, TypeError):
+                continue  # torch itself makes none
+            with self.subTest(kind):
+                if kind in reduced:
+                    BACKEND.allreduce([tensor.zero_()], dist.AllreduceOptions()).wait()
+                    continue
+                with self.assertRaisesRegex(TypeError, "cannot be reduced"):
+                    BACKEND.allreduce([tensor], dist.AllreduceOptions())
+        dist.barrier()
+
     def assertRefused(self, words, call, *arguments):
         """By one rank alone: nothing has been started where the others' next call is in order."""
         if rank() == 0:
