@@ -88,6 +88,42 @@ class Failures(unittest.TestCase):
             [0, -signal.SIGKILL, 0],
         )
 
+    def test_errors_of_a_group_name_ranks_of_the_world_too(self):
+        self.assertAllEnd(
+            4,
+            """
+            start()
+            group = dist.new_group([1, 2, 3])
+            seconds = lambda number: datetime.timedelta(seconds=number)
+            def fails(words, call):
+                try:
+                    call()
+                except Exception as error:
+                    assert words in str(error), error
+                else:
+                    sys.exit(f"nothing said {words}")
+            def reduce():
+                for _ in range(1000):
+                    dist.all_reduce(torch.ones(10), group=group)
+            if rank == 1:
+                backend = group._get_backend(torch.device("cpu"))
+                fails("Ranks 1, 2 of the group, 2, 3 of the world failed",
+                      lambda: backend.monitored_barrier(seconds(0.5), True))
+                fails("rank at fault: 1 of the group, 2 of the world",
+                      lambda: dist.new_group([1, 2], timeout=seconds(2)))
+                fails("rank 1 of the group, 2 of the world sent 20 bytes",
+                      lambda: dist.recv(torch.zeros(10), 2, group=group))
+                dist.send(torch.ones(1), 2, group=group)
+            elif rank == 2:
+                dist.send(torch.ones(5), 1, group=group)
+                dist.recv(torch.ones(1), 1, group=group)
+                os.kill(os.getpid(), signal.SIGKILL)
+            if rank > 0:
+                fails("rank at fault: 1 of the group, 2 of the world", reduce)
+            """,
+            [0, 0, -signal.SIGKILL, 0],
+        )
+
     @unittest.skipUnless(torch.cuda.is_available(), "no GPU here")
     def test_a_call_on_a_gpu_that_has_failed_is_no_success(self):
         self.assertAllEnd(

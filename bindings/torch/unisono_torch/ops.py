@@ -16,8 +16,8 @@ compiled is not told of that, and its gradients leave out the other ranks. All r
 calls with the same sizes and types in the same order, and one thread at a time uses a group.
 
 What fails is raised on every rank: a rank that was killed or is late, or calls that differ, as
-torch.distributed.DistBackendError, whose text names the rank at fault; the group is of no use
-afterwards. What is wrong with the arguments of this rank alone is a ValueError, IndexError,
+torch.distributed.DistBackendError, whose text names the rank at fault by its number in the group;
+the group is of no use afterwards. What is wrong with the arguments of this rank alone is a ValueError, IndexError,
 TypeError, RuntimeError (the tensor requires grad, or an argument is of no type that the operator
 takes) or NotImplementedError (another device), before anything is sent. A message of another size
 than the tensor's is a ValueError of receive_() after it has come: the message is lost, and the

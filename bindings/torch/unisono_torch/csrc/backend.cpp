@@ -45,10 +45,10 @@ void check_pairs(const Tensors& outputs, const Tensors& inputs, const char* oper
 }  // namespace
 
 UnisonoBackend::UnisonoBackend(CommPointer comm, int rank, int size, milliseconds timeout,
-                               std::string name, std::vector<uint64_t> global_ranks)
+                               std::string name, GlobalRanks global_ranks)
     : Backend(rank, size),
       name_(std::move(name)),
-      global_ranks_(std::move(global_ranks)),
+      global_ranks_(std::make_shared<const GlobalRanks>(std::move(global_ranks))),
       comm_(std::move(comm)),
       timeout_(clamped(timeout)) {
   init();

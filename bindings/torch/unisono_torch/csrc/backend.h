@@ -29,7 +29,8 @@ using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 using CommPointer = std::shared_ptr<unisono_comm>;
 
 /// Meets the other ranks of the group in torch's store. Throws what is missing.
-CommPointer join(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
+CommPointer join(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout,
+                 const GlobalRanks& global_ranks = {});
 /// Meets those who were given the same id. Throws in the name of `operation`.
 CommPointer join_by_id(const unisono_unique_id& id, int rank, int size,
                        std::chrono::milliseconds timeout, const char* operation);
@@ -38,9 +39,8 @@ class UnisonoBackend : public c10d::Backend {
  public:
   /// `name` is what the backend calls itself.
   /// Without `comm` the group takes no calls until reconfigure() has brought one.
-  /// `global_ranks` are the group's in the world, by rank.
   UnisonoBackend(CommPointer comm, int rank, int size, std::chrono::milliseconds timeout,
-                 std::string name, std::vector<uint64_t> global_ranks);
+                 std::string name, GlobalRanks global_ranks);
 
   const std::string getBackendName() const override { return name_; }
 
@@ -156,8 +156,8 @@ class UnisonoBackend : public c10d::Backend {
   void replace_comm(CommPointer comm, std::string why_none);
 
   const std::string name_;
-  std::vector<uint64_t> global_ranks_;  // empty: not known
-  std::mutex mutex_;                    // one thread at a time starts calls
+  std::shared_ptr<const GlobalRanks> global_ranks_;
+  std::mutex mutex_;  // one thread at a time starts calls
   // abort() takes this one alone: a split holds the other until all ranks have come.
   std::mutex comm_mutex_;
   CommPointer comm_;  // read under either mutex, changed under both, as the next one

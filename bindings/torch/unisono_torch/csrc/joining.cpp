@@ -57,7 +57,8 @@ int get_from_store(void* context, const char* key, int64_t timeout_ms, unisono_s
 
 }  // namespace
 
-CommPointer join(c10d::Store& store, int rank, int size, milliseconds timeout) {
+CommPointer join(c10d::Store& store, int rank, int size, milliseconds timeout,
+                 const GlobalRanks& global_ranks) {
   unisono_store callbacks = UNISONO_STORE_INIT;
   Meeting meeting{store, nullptr};
   callbacks.context = &meeting;
@@ -68,7 +69,7 @@ CommPointer join(c10d::Store& store, int rank, int size, milliseconds timeout) {
   unisono_comm* comm = nullptr;
   const unisono_code code = unisono_join(&callbacks, kMeetingName, rank, size, &options, &comm);
   if (code != UNISONO_OK && meeting.failure != nullptr) std::rethrow_exception(meeting.failure);
-  check(code, "init_process_group");
+  check(code, "init_process_group", global_ranks);
   return {comm, unisono_comm_destroy};
 }
 

@@ -1,7 +1,5 @@
 // A barrier that names who is missing and, unlike an ordinary one that is overdue, leaves the group
 // in working order: the ranks pass tokens to rank 0 and back.
-#include <sstream>
-
 #include "csrc/backend.h"
 
 namespace unisono_torch {
@@ -16,12 +14,6 @@ constexpr uint32_t kTags = 0xffff0000;
 
 milliseconds left_until(Clock::time_point deadline) {
   return std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds(0));
-}
-
-std::string list_of(const std::vector<int>& ranks) {
-  std::ostringstream text;
-  for (const int rank : ranks) text << (rank == ranks.front() ? "" : ", ") << rank;
-  return text.str();
 }
 
 }  // namespace
@@ -45,11 +37,12 @@ bool UnisonoBackend::pass_token(unisono_collective collective, int peer, millise
     const std::lock_guard lock(mutex_);
     const unisono_code code = unisono_start(comm_under_lock(), &call, &request);
     if (code != UNISONO_OK) delete token;
-    check(code, "monitored_barrier");
+    check(code, "monitored_barrier", *global_ranks_);
   }
   int32_t finished = 0;
   const unisono_code code = unisono_request_wait_for(request, limit.count(), &finished);
-  const std::exception_ptr failure = code == UNISONO_OK ? nullptr : last_error("monitored_barrier");
+  const std::exception_ptr failure =
+      code == UNISONO_OK ? nullptr : last_error("monitored_barrier", *global_ranks_);
   const auto release = [](void* context) { delete static_cast<char*>(context); };
   check(unisono_request_detach(request, release, token), "monitored_barrier");
   if (failure != nullptr) std::rethrow_exception(failure);
@@ -62,13 +55,15 @@ void UnisonoBackend::await_ranks(milliseconds timeout, bool wait_all_ranks) {
   std::vector<int> missing;
   for (int rank = 1; rank < getSize(); ++rank) {
     const milliseconds left = left_until(deadline);
-    TORCH_CHECK(left > milliseconds(0) || !missing.empty(),
-                "Rank 0 timed out in monitoredBarrier after ", timeout.count(), " ms.");
+    TORCH_CHECK(left > milliseconds(0) || !missing.empty(), "Rank ",
+                ranks_text({0}, *global_ranks_), " timed out in monitoredBarrier after ",
+                timeout.count(), " ms.");
     if (!pass_token(UNISONO_RECEIVE, rank, left)) missing.push_back(rank);
     if (!missing.empty() && !wait_all_ranks) break;
   }
-  TORCH_CHECK(missing.empty(), missing.size() > 1 ? "Ranks " : "Rank ", list_of(missing),
-              " failed to pass monitoredBarrier in ", timeout.count(), " ms.");
+  TORCH_CHECK(missing.empty(), missing.size() > 1 ? "Ranks " : "Rank ",
+              ranks_text(missing, *global_ranks_), " failed to pass monitoredBarrier in ",
+              timeout.count(), " ms.");
 }
 
 void UnisonoBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
@@ -87,10 +82,11 @@ void UnisonoBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool 
   } catch (const std::exception& error) {
     why = error.what();
   }
-  TORCH_CHECK(has_passed, "Rank ", getRank(),
+  const std::string first = ranks_text({0}, *global_ranks_);
+  TORCH_CHECK(has_passed, "Rank ", ranks_text({getRank()}, *global_ranks_),
               " successfully reached monitoredBarrier, but received errors while waiting for "
-              "send/recv from rank 0. Please check rank 0 logs for faulty rank. ",
-              why);
+              "send/recv from rank ",
+              first, ". Please check rank ", first, " logs for faulty rank. ", why);
 }
 
 }  // namespace unisono_torch

@@ -168,7 +168,7 @@ WorkPointer UnisonoBackend::reconfigure(const c10d::ReconfigureOptions& options)
   meeting_place_.renew(rank == 0);
   rank_ = rank;
   size_ = size;
-  global_ranks_.clear();
+  global_ranks_ = std::make_shared<const GlobalRanks>();
   sequence_ = 0;
   monitored_barriers_ = 0;
   return c10::make_intrusive<CoalescedWork>(rank_, std::vector<WorkPointer>());

@@ -11,7 +11,7 @@ constexpr int32_t kNoMember = -1;
 
 // Newer than the oldest version of torch.
 template <typename Options>
-void set_global_ranks(Options& options, const std::vector<uint64_t>& ranks) {
+void set_global_ranks(Options& options, const GlobalRanks& ranks) {
   if constexpr (requires { options.global_ranks_in_group; }) options.global_ranks_in_group = ranks;
 }
 
@@ -19,7 +19,7 @@ void set_global_ranks(Options& options, const std::vector<uint64_t>& ranks) {
 
 c10::intrusive_ptr<c10d::Backend::Options> UnisonoBackend::getBackendOptions() {
   auto options = c10::make_intrusive<Options>(name_, timeout_.load());
-  set_global_ranks(*options, global_ranks_);
+  set_global_ranks(*options, *global_ranks_);
   return options;
 }
 
@@ -56,17 +56,17 @@ c10::intrusive_ptr<c10d::Backend> UnisonoBackend::part_of(const std::vector<int>
   unisono_comm* part = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    check(unisono_comm_split(comm_under_lock(), color, rank, &part), "split_group");
+    check(unisono_comm_split(comm_under_lock(), color, rank, &part), "split_group", *global_ranks_);
   }
   if (!is_member) return nullptr;
   CommPointer comm(part, unisono_comm_destroy);
   TORCH_CHECK(unisono_comm_size(part) == size && unisono_comm_rank(part) == rank,
               "unisono: split_group: the ranks were given different parts: ", size,
               " ranks are named here, and ", unisono_comm_size(part), " have come");
-  std::vector<uint64_t> global_ranks;
-  if (!global_ranks_.empty()) {
+  GlobalRanks global_ranks;
+  if (!global_ranks_->empty()) {
     for (const int member : ranks) {
-      global_ranks.push_back(global_ranks_.at(static_cast<size_t>(member)));
+      global_ranks.push_back(global_ranks_->at(static_cast<size_t>(member)));
     }
   }
   return c10::make_intrusive<UnisonoBackend>(std::move(comm), rank, size, options.timeout, name_,
@@ -81,7 +81,7 @@ c10::intrusive_ptr<c10d::Backend> UnisonoBackend::merge(
     c10d::PrefixStore place("merge", store);
     return c10::intrusive_ptr<Backend>(
         c10::make_intrusive<UnisonoBackend>(join(place, rank, size, options->timeout), rank, size,
-                                            options->timeout, name_, std::vector<uint64_t>()));
+                                            options->timeout, name_, GlobalRanks()));
   });
 }
 

@@ -63,9 +63,9 @@ void UnisonoBackend::begin(Started& started, OpType type, Tensors inputs, Tensor
     started.options.has_stream = is_message ? 0 : 1;
     started.options.stream = handle_of(*started.stream);
   }
-  started.work =
-      c10::make_intrusive<UnisonoWork>(getRank(), type, started.name, title_of(name_, started.name),
-                                       std::move(inputs), std::move(outputs), started.lent);
+  started.work = c10::make_intrusive<UnisonoWork>(getRank(), type, started.name,
+                                                  title_of(name_, started.name), std::move(inputs),
+                                                  std::move(outputs), started.lent, global_ranks_);
 }
 
 // A stream of the group's own, beside which the application's stream computes on.
@@ -84,7 +84,7 @@ void UnisonoBackend::start(Started& started, const unisono_call& call) {
   made.options = &started.options;
   unisono_request* request = nullptr;
   const std::lock_guard lock(mutex_);
-  check(unisono_start(comm_under_lock(), &made, &request), started.name);
+  check(unisono_start(comm_under_lock(), &made, &request), started.name, *global_ranks_);
   started.work->add(request);
   number(started);
 }

@@ -7,6 +7,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 #include <cxxabi.h>
 
 #include <algorithm>
@@ -42,21 +43,32 @@ void tell_outcome(c10::ivalue::Future& future, bool has_failed) {
 
 }  // namespace
 
-std::string last_error_text(const std::string& operation) {
+std::string ranks_text(const std::vector<int>& ranks, const GlobalRanks& global_ranks) {
+  const std::string own = c10::Join(", ", ranks);
+  GlobalRanks in_world;
+  for (const int rank : ranks) {
+    const auto place = static_cast<size_t>(rank);
+    in_world.push_back(place < global_ranks.size() ? global_ranks[place] : place);
+  }
+  const std::string world = c10::Join(", ", in_world);
+  return own == world ? own : own + " of the group, " + world + " of the world";
+}
+
+std::string last_error_text(const std::string& operation, const GlobalRanks& global_ranks) {
   std::string message = "unisono: " + operation + ": ";
   message += unisono_code_name(unisono_last_error_code());
   const int32_t rank = unisono_last_error_rank();
   message += rank == UNISONO_NO_RANK ? " (no rank at fault)"
-                                     : " (rank at fault: " + std::to_string(rank) + ")";
+                                     : " (rank at fault: " + ranks_text({rank}, global_ranks) + ")";
   return message + ": " + unisono_last_error();
 }
 
-std::exception_ptr last_error(const std::string& operation) {
-  return exception_of(last_error_text(operation));
+std::exception_ptr last_error(const std::string& operation, const GlobalRanks& global_ranks) {
+  return exception_of(last_error_text(operation, global_ranks));
 }
 
-void check(unisono_code code, const char* operation) {
-  if (code != UNISONO_OK) std::rethrow_exception(last_error(operation));
+void check(unisono_code code, const char* operation, const GlobalRanks& global_ranks) {
+  if (code != UNISONO_OK) std::rethrow_exception(last_error(operation, global_ranks));
 }
 
 Lent::~Lent() {
@@ -78,11 +90,13 @@ void Lent::finish() {
 
 UnisonoWork::UnisonoWork(int rank, c10d::OpType type, const char* operation, const char* title,
                          std::vector<at::Tensor> inputs, std::vector<at::Tensor> outputs,
-                         std::shared_ptr<Lent> lent)
+                         std::shared_ptr<Lent> lent,
+                         std::shared_ptr<const GlobalRanks> global_ranks)
     : Work(rank, type, title, std::move(inputs)),
       outputs_(std::move(outputs)),
       lent_(std::move(lent)),
-      operation_(operation) {}
+      operation_(operation),
+      global_ranks_(std::move(global_ranks)) {}
 
 // Python may drop a work at once; its call goes on and keeps its tensors.
 UnisonoWork::~UnisonoWork() {
@@ -135,19 +149,20 @@ std::exception_ptr UnisonoWork::short_message() const {
   if (opType_ != c10d::OpType::RECV && opType_ != c10d::OpType::RECVANYSOURCE) return nullptr;
   unisono_received received = UNISONO_RECEIVED_INIT;
   if (unisono_request_received(requests_.front(), &received) != UNISONO_OK) {
-    return last_error(operation_);
+    return last_failure();
   }
   const size_t room = outputs_.front().nbytes();
   if (received.count == room) return nullptr;
   return exception_of(std::string("unisono: ") + operation_ + ": rank " +
-                      std::to_string(received.source) + " sent " + std::to_string(received.count) +
-                      " bytes, and the tensor has " + std::to_string(room));
+                      ranks_text({received.source}, *global_ranks_) + " sent " +
+                      std::to_string(received.count) + " bytes, and the tensor has " +
+                      std::to_string(room));
 }
 
 bool UnisonoWork::test() {
   for (unisono_request* const request : requests_) {
     int32_t finished = 0;
-    check(unisono_request_test(request, &finished), operation_);
+    check(unisono_request_test(request, &finished), operation_, *global_ranks_);
     if (finished == 0) return false;
   }
   return true;
@@ -186,7 +201,7 @@ void UnisonoWork::await(milliseconds timeout) {
     }
   }
   const unisono_code code = unisono_wait_all(requests_.data(), requests_.size());
-  conclude(code == UNISONO_OK ? short_message() : last_error(operation_));
+  conclude(code == UNISONO_OK ? short_message() : last_failure());
 }
 
 void UnisonoWork::block_current_stream() const {
@@ -249,7 +264,7 @@ void UnisonoWork::watch() {
     };
     if (unisono_request_on_completion(request, callback, kept) != UNISONO_OK) {
       delete kept;
-      std::rethrow_exception(last_error(operation_));
+      std::rethrow_exception(last_failure());
     }
   }
   end_one(Self::unsafe_reclaim_from_nonowning(this));
@@ -313,7 +328,7 @@ c10::intrusive_ptr<c10::ivalue::Future> UnisonoWork::future_in_stream() {
   future_ = future_of_tensors({place_->stream.device()});
   const c10::StreamGuard guard(place_->stream);
   if (has_failed()) {
-    future_->setError(last_error(operation_));
+    future_->setError(last_failure());
     return future_;
   }
   // Waiters wait for what the call uses, outputs or not.
@@ -342,7 +357,7 @@ c10::intrusive_ptr<c10::ivalue::Future> UnisonoWork::getFutureResult() {
 int UnisonoWork::sourceRank() const {
   unisono_received received = UNISONO_RECEIVED_INIT;
   if (requests_.size() != 1) return -1;
-  check(unisono_request_received(requests_.front(), &received), operation_);
+  check(unisono_request_received(requests_.front(), &received), operation_, *global_ranks_);
   return received.source;
 }
 

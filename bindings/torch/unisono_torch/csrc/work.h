@@ -15,12 +15,17 @@
 
 namespace unisono_torch {
 
+/// The ranks of a group in the world, by their rank in the group. Empty: not known.
+using GlobalRanks = std::vector<uint64_t>;
+
+/// Ranks of a group as messages name them: by their global ranks too, where these are others.
+std::string ranks_text(const std::vector<int>& ranks, const GlobalRanks& global_ranks);
 /// The last error of this thread, with its rank.
-std::string last_error_text(const std::string& operation);
+std::string last_error_text(const std::string& operation, const GlobalRanks& global_ranks = {});
 /// The same as an exception of torch, which names the rank at fault.
-std::exception_ptr last_error(const std::string& operation);
+std::exception_ptr last_error(const std::string& operation, const GlobalRanks& global_ranks = {});
 /// Throws it where `code` is a failure.
-void check(unisono_code code, const char* operation);
+void check(unisono_code code, const char* operation, const GlobalRanks& global_ranks = {});
 
 /// What a call uses until no peer can touch it any more.
 struct Lent {
@@ -55,7 +60,7 @@ class UnisonoWork : public c10d::Work {
   /// `operation`, and `title`, which profiles show, live for ever.
   UnisonoWork(int rank, c10d::OpType type, const char* operation, const char* title,
               std::vector<at::Tensor> inputs, std::vector<at::Tensor> outputs,
-              std::shared_ptr<Lent> lent);
+              std::shared_ptr<Lent> lent, std::shared_ptr<const GlobalRanks> global_ranks);
   ~UnisonoWork() override;
 
   /// Takes a started request over. Before the work is given to anybody.
@@ -91,6 +96,7 @@ class UnisonoWork : public c10d::Work {
   };
 
   bool has_failed() const;
+  std::exception_ptr last_failure() const { return last_error(operation_, *global_ranks_); }
   std::exception_ptr short_message() const;
   void block_current_stream() const;
   c10::intrusive_ptr<c10::ivalue::Future> future_in_stream();
@@ -113,6 +119,7 @@ class UnisonoWork : public c10d::Work {
   std::shared_ptr<Lent> lent_;
   uint64_t sequence_ = 0;
   const char* const operation_;
+  const std::shared_ptr<const GlobalRanks> global_ranks_;
   std::optional<Place> place_;
   std::atomic<bool> concluding_{false};
   std::atomic<int> unfinished_{0};  // of the requests, once they are watched
