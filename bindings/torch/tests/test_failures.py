@@ -309,6 +309,34 @@ class Failures(unittest.TestCase):
             """,
         )
 
+    def test_a_future_is_refused_where_there_is_no_thread_for_what_follows_it(self):
+        self.assertAllEnd(
+            2,
+            """
+            import ctypes
+            start()
+            tensor = torch.ones(3)
+            work = dist.irecv(tensor, 1 - rank)
+            libc = ctypes.CDLL(None)
+            given, huge = (ctypes.create_string_buffer(128) for _ in range(2))
+            libc.pthread_getattr_default_np(given)
+            libc.pthread_attr_init(huge)
+            assert libc.pthread_attr_setstacksize(huge, ctypes.c_size_t(1 << 47)) == 0
+            libc.pthread_setattr_default_np(huge)  # there is no memory for such a thread
+            for _ in range(2):
+                try:
+                    work.get_future()
+                    sys.exit("no exception")
+                except RuntimeError as error:
+                    assert "no thread for what follows a future" in str(error), error
+            libc.pthread_setattr_default_np(given)
+            followed = work.get_future().then(lambda done: dist.all_reduce(done.value()[0]))
+            dist.send(torch.full((3,), 2.0), 1 - rank)
+            followed.wait()
+            assert tensor.tolist() == [4, 4, 4], tensor
+            """,
+        )
+
     def test_abort_does_not_wait_for_a_split(self):
         self.assertAllEnd(
             2,

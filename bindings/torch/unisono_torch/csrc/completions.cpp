@@ -1,6 +1,7 @@
 #include "csrc/completions.h"
 
 #include <Python.h>
+#include <c10/util/Exception.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -14,21 +15,26 @@ namespace unisono_torch {
 namespace {
 
 // Tasks may wait for each other's calls, so that none may have to wait for a thread: there are as
-// many as there were tasks at once.
+// many as there were tasks at once, where the system gives so many.
 class Pool {
  public:
+  void prepare() {
+    const std::lock_guard lock(mutex_);
+    if (threads_ == 0) start_thread();
+  }
+
   void add(std::function<void()> task) {
-    {
-      const std::lock_guard lock(mutex_);
-      // What a task has may be Python's, whose lock nobody gets any more: it is kept.
-      if (is_stopped_ || tasks_.size() < idle_ || start_thread() || threads_ > 0) {
-        tasks_.push_back(std::move(task));
-        changed_.notify_one();
-        return;
+    const std::lock_guard lock(mutex_);
+    if (tasks_.size() >= idle_ && !is_stopped_) {
+      try {
+        start_thread();
+      } catch (const std::system_error&) {
+        // Those that are there take it.
       }
     }
-    // There is no thread and will be none.
-    task();
+    // Once stopped, what a task has may be Python's, whose lock nobody gets any more: it is kept.
+    tasks_.push_back(std::move(task));
+    changed_.notify_one();
   }
 
   // Lets tasks end that have begun, for a while.
@@ -41,15 +47,10 @@ class Pool {
   pid_t process() const { return process_; }
 
  private:
-  bool start_thread() {
-    try {
-      std::thread([this] { run(); }).detach();
-    } catch (const std::system_error&) {
-      return false;
-    }
+  void start_thread() {
+    std::thread([this] { run(); }).detach();
     ++threads_;
     ++idle_;  // until it takes its first task
-    return true;
   }
 
   [[noreturn]] void run() {
@@ -88,6 +89,14 @@ Pool& pool() {
 }
 
 }  // namespace
+
+void prepare_completions() {
+  try {
+    pool().prepare();
+  } catch (const std::system_error& error) {
+    TORCH_CHECK(false, "unisono: no thread for what follows a future: ", error.what());
+  }
+}
 
 void run_later(std::function<void()> task) { pool().add(std::move(task)); }
 

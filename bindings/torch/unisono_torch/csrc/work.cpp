@@ -292,6 +292,7 @@ c10::intrusive_ptr<c10::ivalue::Future> UnisonoWork::future_in(
     const Complete& complete) {
   std::unique_lock lock(mutex_);
   if (slot) return slot;
+  if (!has_told_) prepare_completions();
   // Of messages on the tensors of a GPU, whose copies may be in the stream of whoever concludes.
   std::vector<c10::Device> devices;
   if (!outputs_.empty() && !outputs_.front().is_cpu() && type->kind() == c10::TypeKind::ListType) {
