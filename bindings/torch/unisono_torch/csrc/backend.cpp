@@ -60,7 +60,7 @@ unisono_comm* UnisonoBackend::comm_under_lock() const {
 }
 
 CommPointer UnisonoBackend::comm() {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(comm_mutex_);
   comm_under_lock();
   return comm_;
 }

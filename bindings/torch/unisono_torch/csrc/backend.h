@@ -92,7 +92,7 @@ class UnisonoBackend : public c10d::Backend {
   bool supportsTensorAlloc(c10::DeviceIndex index) { return index < 0; }
   /// A CPU tensor in memory that the other ranks of the host read in place.
   at::Tensor allocateTensor(long elements, at::TensorOptions options = {});
-  bool isInitialized() { return has_comm(); }
+  bool isInitialized() { return comm_or_null() != nullptr; }
 
   bool supportsSplitting() const { return true; }
   c10::intrusive_ptr<Options> getBackendOptions();
@@ -149,7 +149,6 @@ class UnisonoBackend : public c10d::Backend {
                                    const std::vector<int>& ranks, const Make& make);
   c10::intrusive_ptr<Backend> part_of(const std::vector<int>& ranks, const Options& options);
   size_t own() const { return static_cast<size_t>(getRank()); }
-  bool has_comm() { return comm_or_null() != nullptr; }
   CommPointer comm();
   CommPointer comm_or_null();
   unisono_comm* comm_under_lock() const;

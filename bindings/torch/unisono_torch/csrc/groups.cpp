@@ -22,7 +22,6 @@ struct GroupSlot {
   std::atomic<int64_t> handle{kClosed};
   std::atomic<int64_t> users{0};
   CommPointer comm;  // changes under slots_mutex(); null: the slot may be given away
-  int size = 0;
 };
 
 namespace {
@@ -59,7 +58,6 @@ int64_t keep(CommPointer comm) {
     const int64_t handle = next_handle++;
     GroupSlot& slot = slot_at(handle);
     if (slot.comm != nullptr) continue;
-    slot.size = unisono_comm_size(comm.get());
     slot.comm = std::move(comm);
     slot.handle.store(handle);
     return handle;
@@ -150,7 +148,7 @@ UsedGroup::UsedGroup(const at::Tensor& handle, const char* operation)
 UsedGroup::~UsedGroup() { leave(slot_); }
 
 unisono_comm* UsedGroup::comm() const { return slot_.comm.get(); }
-int UsedGroup::size() const { return slot_.size; }
+int UsedGroup::size() const { return unisono_comm_size(comm()); }
 
 void add_groups(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;

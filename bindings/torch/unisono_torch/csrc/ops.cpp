@@ -52,14 +52,6 @@ unisono_op operator_of(int64_t op, const char* operation) {
   return static_cast<unisono_op>(narrowed<int32_t>(op, "operator", operation));
 }
 
-int32_t rank_of(int64_t rank, const char* what, const char* operation) {
-  return narrowed<int32_t>(rank, what, operation);
-}
-
-uint32_t tag_of(int64_t tag, const char* operation) {
-  return narrowed<uint32_t>(tag, "tag", operation);
-}
-
 size_t count_of(const Tensor& tensor) { return static_cast<size_t>(tensor.numel()); }
 
 // Arguments that the library refuses are this rank's alone, and nothing was sent.
@@ -112,7 +104,7 @@ void gather_into_tensor(const std::optional<Tensor>& output, const Tensor& input
   }
   const Unit unit = unit_of(input);
   finish(unisono_gather(on.comm(), input.const_data_ptr(), out, unit.count, unit.type,
-                        rank_of(root, "root", kName), nullptr),
+                        narrowed<int32_t>(root, "root", kName), nullptr),
          kName);
 }
 
@@ -122,7 +114,7 @@ void broadcast(const Tensor& tensor, const Tensor& group, int64_t root) {
   check_tensor(tensor, kName);
   const Unit unit = unit_of(tensor);
   finish(unisono_broadcast(on.comm(), tensor.data_ptr(), unit.count, unit.type,
-                           rank_of(root, "root", kName), nullptr),
+                           narrowed<int32_t>(root, "root", kName), nullptr),
          kName);
 }
 
@@ -132,7 +124,8 @@ void send(const Tensor& tensor, const Tensor& group, int64_t peer, int64_t tag) 
   check_tensor(tensor, kName);
   const Unit unit = unit_of(tensor);
   finish(unisono_send(on.comm(), tensor.const_data_ptr(), unit.count, unit.type,
-                      rank_of(peer, "peer", kName), tag_of(tag, kName), nullptr),
+                      narrowed<int32_t>(peer, "peer", kName), narrowed<uint32_t>(tag, "tag", kName),
+                      nullptr),
          kName);
 }
 
@@ -143,7 +136,8 @@ void receive(const Tensor& tensor, const Tensor& group, int64_t peer, int64_t ta
   unisono_received received = UNISONO_RECEIVED_INIT;
   const Unit unit = unit_of(tensor);
   finish(unisono_receive(on.comm(), tensor.data_ptr(), unit.count, unit.type,
-                         rank_of(peer, "peer", kName), tag_of(tag, kName), &received, nullptr),
+                         narrowed<int32_t>(peer, "peer", kName),
+                         narrowed<uint32_t>(tag, "tag", kName), &received, nullptr),
          kName);
   TORCH_CHECK_VALUE(received.count == unit.count, "unisono: ", kName, ": rank ", received.source,
                     " sent ", received.count * unit.bytes, " bytes, the tensor has ",
