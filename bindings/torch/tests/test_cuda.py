@@ -151,6 +151,21 @@ class OnGpu(unittest.TestCase):
                     work.wait()
                 self.assertTrue(bool((got == 2 * left).all()))
 
+    def test_a_message_is_copied_out_in_one_stream_and_used_in_another(self):
+        right, left = (rank() + 1) % size(), (rank() - 1) % size()
+        got = torch.zeros(1 << 20, 2, device="cuda")[:, 0]
+        mine = torch.full((1 << 20,), rank() + 1.0, device="cuda")
+        torch.cuda.synchronize()
+        receiving, sending = dist.irecv(got, left), dist.isend(mine, right)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.cuda._sleep(LONG)
+            while not receiving.is_completed():
+                pass
+        with torch.cuda.stream(torch.cuda.Stream()):
+            receiving.synchronize()
+            self.assertTrue(bool((got == left + 1).all()))
+        sending.wait()
+
     def test_subgroups(self):
         group = dist.new_group(list(range(size()))[::-1], backend="unisono")
         for _ in range(3):

@@ -123,8 +123,9 @@ bool UnisonoWork::abandon(unisono_request* request) {
   return false;
 }
 
-void UnisonoWork::put_in(const c10::Stream& stream) {
-  // What is copied is used beyond the end of the requests, up to which the call keeps it.
+// Behind what is in `stream` now: also what is copied, which is used there beyond the end of the
+// requests, up to which the call keeps it.
+UnisonoWork::Place UnisonoWork::place_in(const c10::Stream& stream) const {
   const c10::impl::VirtualGuardImpl guard(stream.device_type());
   const auto note = [&](const at::Tensor& tensor) {
     guard.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
@@ -133,8 +134,19 @@ void UnisonoWork::put_in(const c10::Stream& stream) {
     note(copy.from);
     for (const at::Tensor& tensor : copy.to) note(tensor);
   }
-  place_.emplace(Place{stream, c10::Event(stream.device_type())});
-  place_->end.record(stream);
+  Place place{stream, c10::Event(stream.device_type())};
+  place.end.record(stream);
+  return place;
+}
+
+void UnisonoWork::put_in(const c10::Stream& stream) { place_.emplace(place_in(stream)); }
+
+// A message's copies go into the current stream, which need not be that of those who wait.
+void UnisonoWork::copy_out() {
+  lent_->finish();
+  if (place_ || lent_->copies.empty() || lent_->copies.front().from.is_cpu()) return;
+  const c10::Device device = lent_->copies.front().from.device();
+  copied_.emplace(place_in(c10::impl::VirtualGuardImpl(device.type()).getStream(device)));
 }
 
 bool UnisonoWork::has_failed() const {
@@ -205,8 +217,10 @@ void UnisonoWork::await(milliseconds timeout) {
 }
 
 void UnisonoWork::block_current_stream() const {
-  const c10::impl::VirtualGuardImpl guard(place_->stream.device_type());
-  place_->end.block(guard.getStream(place_->stream.device()));
+  const std::optional<Place>& place = place_ ? place_ : copied_;
+  if (!place) return;
+  const c10::impl::VirtualGuardImpl guard(place->stream.device_type());
+  place->end.block(guard.getStream(place->stream.device()));
 }
 
 bool UnisonoWork::wait(milliseconds timeout) {
@@ -221,7 +235,7 @@ bool UnisonoWork::wait(milliseconds timeout) {
     if (exception_ != nullptr) std::rethrow_exception(exception_);
   }
   // What is copied out behind the call.
-  if (place_) block_current_stream();
+  block_current_stream();
   return true;
 }
 
@@ -234,7 +248,7 @@ void UnisonoWork::await_conclusion() {
 void UnisonoWork::conclude(std::exception_ptr failure) {
   if (concluding_.exchange(true)) return;
   try {
-    if (failure == nullptr) lent_->finish();
+    if (failure == nullptr) copy_out();
   } catch (...) {
     failure = std::current_exception();
   }
@@ -314,6 +328,7 @@ void UnisonoWork::complete_result(c10::ivalue::Future& future, const std::except
   if (failure != nullptr) {
     future.setErrorIfNeeded(failure);
   } else {
+    block_current_stream();
     future.markCompleted(outputs_);
   }
 }

@@ -98,6 +98,8 @@ class UnisonoWork : public c10d::Work {
   bool has_failed() const;
   std::exception_ptr last_failure() const { return last_error(operation_, *global_ranks_); }
   std::exception_ptr short_message() const;
+  Place place_in(const c10::Stream& stream) const;
+  void copy_out();
   void block_current_stream() const;
   c10::intrusive_ptr<c10::ivalue::Future> future_in_stream();
   bool abandon(unisono_request* request);
@@ -121,6 +123,8 @@ class UnisonoWork : public c10d::Work {
   const char* const operation_;
   const std::shared_ptr<const GlobalRanks> global_ranks_;
   std::optional<Place> place_;
+  // Of a message on a GPU: where what it brought was copied out. Set before the work is completed.
+  std::optional<Place> copied_;
   std::atomic<bool> concluding_{false};
   std::atomic<int> unfinished_{0};  // of the requests, once they are watched
   std::atomic<bool> is_watched_{false};
