@@ -60,7 +60,9 @@ StartFailure describe(const std::string& command, int error) {
   const bool missing = error == ENOENT || error == ENOTDIR;
   failure.exit_status = missing ? 127 : 126;
   if (missing && command.find('/') == std::string::npos) {
-    failure.message = fmt::format("command not found: {} (not in PATH)", command);
+    const bool is_here = ::access(command.c_str(), F_OK) == 0;
+    failure.message = fmt::format("command not found: {} (not in PATH{})", command,
+                                  is_here ? "; the file here is ./" + command : "");
   } else if (missing) {
     failure.message = fmt::format(
         "command not found: {} (no such file, or its interpreter is "

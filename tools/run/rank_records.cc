@@ -1,6 +1,7 @@
 #include "tools/run/rank_records.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -18,12 +19,12 @@ namespace {
 constexpr std::string_view kSetting = "UNISONO_RECORDER=";
 constexpr std::string_view kMemory = "UNISONO_RECORDER_MEMORY=";
 
-bool go_elsewhere(const std::vector<std::string>& environment) {
-  return std::any_of(environment.begin(), environment.end(), [](std::string_view entry) {
-    if (!entry.starts_with(kSetting)) return false;
-    RecordSetting setting;
-    return !parse(entry.substr(kSetting.size()), &setting) || !setting.is_memory();
-  });
+// What UNISONO_RECORDER says, or its default.
+std::string place_in(const std::vector<std::string>& environment) {
+  for (const std::string& entry : environment) {
+    if (entry.starts_with(kSetting)) return entry.substr(kSetting.size());
+  }
+  return "";
 }
 
 // Records are no reason for a job not to start: two pipes a rank come first.
@@ -37,7 +38,10 @@ bool has_descriptors(int ranks) {
 }  // namespace
 
 RankRecords::RankRecords(int ranks, const std::vector<std::string>& environment) {
-  if (go_elsewhere(environment) || !has_descriptors(ranks)) return;
+  RecordSetting setting;
+  if (!parse(place_in(environment), &setting)) return;
+  folder_ = setting.folder;
+  if (!setting.is_memory() || !has_descriptors(ranks)) return;
   for (int i = 0; i < ranks; ++i) {
     Result<UniqueFd> memory = recorder::make_sealed_memory();
     if (!memory) return;
@@ -98,6 +102,11 @@ std::map<std::string, RankRecords::Job> RankRecords::read_jobs(
 }
 
 std::string RankRecords::verdict(const std::vector<recorder::Life>& lives) const {
+  // Ranks that run have not all heard of it.
+  const bool some_run = std::find(lives.begin(), lives.end(), recorder::Life::kRuns) != lives.end();
+  if (!folder_.empty()) {
+    return some_run ? "" : fmt::format("`unisono blame {}` says who stopped first", folder_);
+  }
   const std::map<std::string, Job> jobs = read_jobs(lives);
   if (jobs.empty()) return "";
   const auto newest = std::max_element(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) {
@@ -118,8 +127,6 @@ std::string RankRecords::verdict(const std::vector<recorder::Life>& lives) const
   const recorder::Verdict verdict = recorder::blame(failed->second.witnesses);
   if (verdict.first.empty()) return "";
   const std::vector<std::string> sentences = blame::sentences_of(verdict, 0);
-  // Ranks that run have not all heard of it.
-  const bool some_run = std::find(lives.begin(), lives.end(), recorder::Life::kRuns) != lives.end();
   if (some_run) return verdict.kind == recorder::Verdict::Kind::kStopped ? sentences.front() : "";
   std::string line;
   for (const std::string& sentence : sentences) {

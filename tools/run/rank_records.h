@@ -30,10 +30,11 @@ class RankRecords {
   /// Whether the `local_rank`th has its memory and has joined no job since it was started.
   bool has_joined_none(int local_rank) const;
 
-  /// Of a failed job: who stopped first and who waited for whom, as one line; empty where no record
-  /// tells. `lives`: by local rank. kGone: it ended by itself, with anything but success; kUnknown:
-  /// its end tells nothing, because the launcher ended it or it exited with 0. While some run, the
-  /// line names who stopped first alone, and is empty where nobody is known to have.
+  /// Of a failed job: who stopped first and who waited for whom, as one line, or where ranks write
+  /// files how to read them; empty where no record tells. `lives`: by local rank. kGone: it ended
+  /// by itself, with anything but success; kUnknown: its end tells nothing, because the launcher
+  /// ended it or it exited with 0. While some run, the line names who stopped first alone, and is
+  /// empty where nobody is known to have.
   std::string verdict(const std::vector<recorder::Life>& lives) const;
 
  private:
@@ -52,6 +53,7 @@ class RankRecords {
   std::map<std::string, Job> read_jobs(const std::vector<recorder::Life>& lives) const;
 
   std::vector<Memory> memory_;  // by local rank
+  std::string folder_;          // where the ranks write files of their own
 };
 
 }  // namespace unisono::run

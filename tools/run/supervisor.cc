@@ -448,8 +448,8 @@ void Supervisor::on_failure(Failure failure) {
   const bool ends_now = first && !job_.keep_going && phase_ <= Phase::kReporting;
   if (ends_now) enter(Phase::kReporting, Clock::now() + job_.report_time);
   say(ends_now && leader_left()
-          ? fmt::format("{}; the other ranks have {} to report and end", failure.what,
-                        tools::format_duration(job_.report_time))
+          ? fmt::format("{}; the other ranks have {} to report and end (--keep-going: they go on)",
+                        failure.what, tools::format_duration(job_.report_time))
           : failure.what);
   ++failures_told_;
   all_restart_ = false;
