@@ -427,7 +427,7 @@ TEST(BlameCommand, SaysWhereThereIsNothingToRead) {
   EXPECT_THAT(blame(folder / "none", 1), HasSubstr("is no directory and no process number"));
   EXPECT_THAT(blame(std::to_string(getpid()), 1), HasSubstr("no record of a rank in process"));
   EXPECT_THAT(blame("999999999", 1), HasSubstr("there is no process 999999999"));
-  EXPECT_THAT(blame("", 2), HasSubstr("place is required"));
+  EXPECT_THAT(blame("", 2), HasSubstr("directory-or-process is required"));
 }
 
 TEST(BlameCommand, ADirectoryThatRanksCannotUseEndsInit) {

@@ -121,7 +121,8 @@ TEST(Commands, NameThemselvesTheOptionAndTheValueThatIsWrong) {
         std::pair("tune -n 1", "unisono tune: --ranks: 1 is outside 2 to"),
         std::pair("info --why foo",
                   "no collective is called 'foo'; `unisono plan --list` has them"),
-        std::pair("blame", "unisono blame: place is required\nSee: unisono blame --help")}) {
+        std::pair("blame",
+                  "unisono blame: directory-or-process is required\nSee: unisono blame --help")}) {
     const ShellRun run = run_command(std::string(line) + " 2>&1");
     EXPECT_EQ(run.status, 2) << line;
     EXPECT_THAT(run.output, HasSubstr(message)) << line;

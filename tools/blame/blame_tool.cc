@@ -71,7 +71,7 @@ Status write_trace(const blame::Found& found, const std::string& path) {
 }
 
 void declare(CLI::App& app, BlameOptions& options) {
-  app.add_option("place", options.place,
+  app.add_option("directory-or-process", options.place,
                  "The directory that UNISONO_RECORDER named, or the number of a process: a rank, "
                  "or `unisono run`")
       ->type_name("DIR|PID")
