@@ -19,6 +19,11 @@
 
 namespace unisono {
 
+/// Whether the call asks for an algorithm of its own.
+inline bool names_algorithm(const CallOptions& options) {
+  return !options.algorithm.empty() && options.algorithm != kAutomaticAlgorithm;
+}
+
 class CallSelection {
  public:
   /// What does not change from call to call.

@@ -48,9 +48,7 @@ CallRecord HostBackends::device_record_of(const Call& call) const {
 }
 
 Tried HostBackends::try_run(const Call& call, Checked* checked, Status* failure) {
-  const std::string_view algorithm = call.options.algorithm;
-  if (!algorithm.empty() && algorithm != kAutomaticAlgorithm) return Tried::kNotBegun;
-  if (shared_memory_.has_failed()) return Tried::kNotBegun;
+  if (names_algorithm(call.options) || shared_memory_.has_failed()) return Tried::kNotBegun;
   const Tried again = shared_memory_.try_again(call, failure);
   if (again != Tried::kNotBegun || !shared_memory_.is_idle()) return again;
   CallShape shape;

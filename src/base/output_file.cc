@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include "base/errno_text.h"
@@ -65,10 +64,11 @@ Status write_output(const std::string& path, std::string_view text) {
     const bool is_there = ::access(path.c_str(), W_OK) == 0;
     if (status.code() != ErrorCode::kUnsupported || !is_there) return status;
   }
-  errno = 0;
-  std::ofstream file(path);
-  file << text;
-  return file.flush() ? Status() : cannot_write(path, errno);
+  // As check_output() opened it: some systems let nobody create what is there in a shared folder.
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
+  if (!fd) return cannot_write(path, errno);
+  if (const int error = write_all(fd.get(), text); error != 0) return cannot_write(path, error);
+  return ::close(fd.release()) == 0 ? Status() : cannot_write(path, errno);
 }
 
 }  // namespace unisono

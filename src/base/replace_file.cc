@@ -20,16 +20,6 @@ Status failed_to(const std::string& what, const std::string& path, int error) {
                 what + " " + path + ": " + errno_text(error));
 }
 
-Status write_all(const NewFile& file, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(file.fd(), text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return failed_to("cannot write", file.name(), errno);
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return Status();
-}
-
 // Whoever could read or write the old file can the new one, and nobody else.
 Status make_alike(const NewFile& file, const struct stat& old) {
   struct stat facts {};
@@ -48,12 +38,24 @@ Status replace(const std::string& path, std::string_view text, mode_t mode,
   NewFile file(path, ".new-", mode);
   if (!file) return failed_to("cannot make", file.name(), errno);
   if (old != nullptr) UNISONO_TRY(make_alike(file, *old));
-  UNISONO_TRY(write_all(file, text));
+  if (const int error = write_all(file.fd(), text); error != 0) {
+    return failed_to("cannot write", file.name(), error);
+  }
   if (!file.close()) return failed_to("cannot write", file.name(), errno);
   return file.take_place() ? Status() : failed_to("cannot replace", path, errno);
 }
 
 }  // namespace
+
+int write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
 
 Status replace_file(const std::string& path, std::string_view text, mode_t mode) {
   return replace(path, text, mode, nullptr);

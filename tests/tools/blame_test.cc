@@ -382,6 +382,13 @@ TEST(BlameCommand, TheLauncherSaysWhoStoppedFirstAtEachRestart) {
   }
 }
 
+TEST(BlameCommand, TheLauncherSaysNothingOfFilesThatNoRankHasWritten) {
+  const test::TemporaryFolder folder;
+  Launcher launcher({"-n", "2", "false"}, {.environment = {"UNISONO_RECORDER=" + folder.path()}});
+  EXPECT_NE(launcher.wait(), 0);
+  EXPECT_THAT(launcher.err(), Not(HasSubstr("blame:")));
+}
+
 // Its record is that of the one that was killed.
 TEST(BlameCommand, TheLauncherTellsARankStartedAgainFromItsPredecessor) {
   std::vector<std::string> line{"--max-restarts", "1"};

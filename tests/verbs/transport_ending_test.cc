@@ -408,9 +408,8 @@ TEST(Ending, OfAPeerWhoseLastWordsThisRanksDeviceLostNamesThisRank) {
   impostor.join(world);
   ASSERT_TRUE(impostor.meet(world, 0));
   impostor.say(0, encode_leaving(kLine));
-  world.turns(600);
-  world.network().break_device(0, 0);
   impostor.leave();
+  world.network().break_device(0, 0);
   const Status cause = world.end_of(0, 1);
   EXPECT_EQ(cause.code(), ErrorCode::kSystem);
   EXPECT_EQ(cause.rank(), 0);

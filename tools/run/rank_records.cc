@@ -41,6 +41,7 @@ RankRecords::RankRecords(int ranks, const std::vector<std::string>& environment)
   RecordSetting setting;
   if (!parse(place_in(environment), &setting)) return;
   folder_ = setting.folder;
+  began_ = std::filesystem::file_time_type::clock::now();
   if (!setting.is_memory() || !has_descriptors(ranks)) return;
   for (int i = 0; i < ranks; ++i) {
     Result<UniqueFd> memory = recorder::make_sealed_memory();
@@ -101,11 +102,22 @@ std::map<std::string, RankRecords::Job> RankRecords::read_jobs(
   return jobs;
 }
 
+// In the folder: of a rank that has joined a job since these were to start.
+bool RankRecords::has_new_record() const {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
+    const bool is_record = entry.path().extension() == ".record";
+    if (is_record && entry.last_write_time(error) >= began_) return true;
+  }
+  return false;
+}
+
 std::string RankRecords::verdict(const std::vector<recorder::Life>& lives) const {
   // Ranks that run have not all heard of it.
   const bool some_run = std::find(lives.begin(), lives.end(), recorder::Life::kRuns) != lives.end();
   if (!folder_.empty()) {
-    return some_run ? "" : fmt::format("`unisono blame {}` says who stopped first", folder_);
+    if (some_run || !has_new_record()) return "";
+    return fmt::format("`unisono blame {}` says who stopped first", folder_);
   }
   const std::map<std::string, Job> jobs = read_jobs(lives);
   if (jobs.empty()) return "";

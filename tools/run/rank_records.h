@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -50,10 +51,12 @@ class RankRecords {
 
     bool is_whole() const;
   };
+  bool has_new_record() const;
   std::map<std::string, Job> read_jobs(const std::vector<recorder::Life>& lives) const;
 
   std::vector<Memory> memory_;  // by local rank
   std::string folder_;          // where the ranks write files of their own
+  std::filesystem::file_time_type began_;
 };
 
 }  // namespace unisono::run

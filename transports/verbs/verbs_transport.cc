@@ -232,8 +232,9 @@ bool VerbsTransport::poll(FrameSink& sink) {
     wait_for_side |= active_[i]->needs_side_channel();
   }
   const bool looks_aside = ++polls_ % kPollsPerLookAside == 0;
-  if (looks_aside) handle_rails();
   if (wait_for_side || looks_aside || side_.has_messages()) moved |= side_.poll(sink);
+  // Behind what peers have said, as above.
+  if (looks_aside) handle_rails();
   return moved;
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "backend/call_selection.h"
 #include "cuda/collectives/cuda_calls.h"
 #include "cuda/collectives/device_call.h"
 
@@ -45,7 +46,7 @@ bool DirectBuffers::are_worth_it(const DeviceCall& call) {
 // algorithms that selection does not choose for long messages.
 bool DirectBuffers::has_host_work(const Call& call, bool in_place) {
   const CollectiveFacts& facts = facts_of(call.collective);
-  return facts.reduces || (facts.exchanges_blocks() && in_place) || !call.options.algorithm.empty();
+  return facts.reduces || (facts.exchanges_blocks() && in_place) || names_algorithm(call.options);
 }
 
 // Where blocks are uneven, their mean.

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "backend/call_selection.h"
 #include "base/log.h"
 #include "cuda/collectives/cuda_calls.h"
 
@@ -44,7 +45,7 @@ Status HierarchicalCall::check_ids(const HostLayout& layout, const HostGroupIds&
 // The other orders go over all ranks at once, and functions of the host are no kernel's.
 bool HierarchicalCall::takes(const Call& call) {
   return call.collective == Collective::kAllReduce && call.op.kind != OpKind::kUser &&
-         call.options.order == Order::kAny && call.options.algorithm.empty() &&
+         call.options.order == Order::kAny && !names_algorithm(call.options) &&
          call.count * size_of(call.type) >= kBytesMin;
 }
 
