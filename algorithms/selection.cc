@@ -189,8 +189,8 @@ std::string no_algorithm_called(std::string_view name, Collective collective) {
 }
 
 Status check_hint(Collective collective, std::string_view hint) {
-  if (hint == "native" || hint == kAutomaticAlgorithm || find(collective, hint) != nullptr)
-    return Status();
+  const bool is_no_name = hint == "native" || hint == kAutomaticAlgorithm;
+  if (is_no_name || find(collective, hint) != nullptr) return Status();
   return Status(ErrorCode::kInvalidArgument,
                 no_algorithm_called(hint, collective) + ", native, auto");
 }

@@ -511,8 +511,7 @@ class UNISONO_API Collectives {
     return start(typed(even(Collective::kExscan, op, 0, options), data));
   }
 
-  // ---- Counts of typed buffers, for languages with arrays: kInvalidArgument where one is too
-  // short
+  // ---- Counts of arrays, for bindings; kInvalidArgument where one is too short ---------------
 
   /// Sets the call's count from the lengths of its buffers.
   void size_call(Call* call, std::size_t in_elements, std::size_t out_elements) const;

@@ -167,10 +167,6 @@ Status check_buffers(const Call& call, const Extents& e, bool* in_place) {
   }
   *in_place = false;
   if (e.input == 0 || e.output == 0) return Status();
-  if (rule == InPlace::kAlways) {
-    *in_place = true;
-    return Status();
-  }
   const bool in_is_part = e.input <= e.output;
   const std::byte* part = in_is_part ? in : out;
   const std::byte* whole = in_is_part ? out : in;

@@ -10,6 +10,7 @@
 #include "base/errno_text.h"
 #include "base/replace_file.h"
 #include "base/unique_fd.h"
+#include "base/write_all.h"
 
 namespace unisono {
 namespace {

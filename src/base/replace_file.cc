@@ -7,6 +7,7 @@
 
 #include "base/errno_text.h"
 #include "base/new_file.h"
+#include "base/write_all.h"
 
 namespace unisono {
 namespace {
@@ -46,16 +47,6 @@ Status replace(const std::string& path, std::string_view text, mode_t mode,
 }
 
 }  // namespace
-
-int write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return errno;
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return 0;
-}
 
 Status replace_file(const std::string& path, std::string_view text, mode_t mode) {
   return replace(path, text, mode, nullptr);

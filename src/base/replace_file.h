@@ -13,9 +13,6 @@
 
 namespace unisono {
 
-/// 0, or the errno of the call that failed.
-int write_all(int fd, std::string_view text);
-
 /// Writes a new file of `mode` (the umask applies) beside `path`, "<path>.new-<16 hexadecimal
 /// digits>", and gives it that name. Where a link has the name, the link is replaced.
 /// kOutOfResources where the disk is full, kUnsupported where no new file may take the place: the

@@ -31,7 +31,7 @@ enum class Kind : std::uint8_t {
   kBroadcastValue,
   kScatterValues,
 };
-/// Of the collectives that an object call is made of.
+/// What the collectives get that an object call is made of: selection decides their algorithms.
 inline CallOptions options_of_collectives(const CallOptions& call) {
   return {.timeout = call.timeout, .algorithm = kAutomaticAlgorithm};
 }

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <span>
 #include <string_view>
@@ -14,6 +13,7 @@
 #include "base/errno_text.h"
 #include "base/log.h"
 #include "base/process_facts.h"
+#include "base/write_all.h"
 #include "recorder/record_reader.h"
 #include "recorder/trace.h"
 
@@ -123,15 +123,8 @@ void Recorder::close() {
 Status Recorder::write_trace() const {
   const std::span record(memory_, kRecordBytes);
   UNISONO_ASSIGN(const RankRecord read, parse_record(record, record, "the record"));
-  const std::string text = trace_of({&read, 1});
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t bytes = ::write(trace_.get(), text.data() + done, text.size() - done);
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0) return Status(ErrorCode::kSystem, errno_text(errno));
-    done += static_cast<std::size_t>(bytes);
-  }
-  return Status();
+  const int error = write_all(trace_.get(), trace_of({&read, 1}));
+  return error == 0 ? Status() : Status(ErrorCode::kSystem, errno_text(error));
 }
 
 CommunicatorRow* Recorder::take_row() {

@@ -274,9 +274,7 @@ TEST(Ending, OfAPeerThatGoesWhileTheyMeetIsAFailureThatNamesIt) {
   for (const bool with_goodbye : {false, true}) {
     const LogGuard log;
     Impostor impostor(1, 2);
-    WorldShape shape{.ranks = 2};
-    shape.strangers[1] = impostor.address();
-    World world(std::move(shape));
+    World world(impostor.shape());
     impostor.join(world);
     world.pause(1);
     ASSERT_EQ(world.try_send(0, 1, {.bytes = kLarge}), PostResult::kPending);
@@ -301,9 +299,7 @@ TEST(Ending, GoodbyeThatOvertakesTheLastRecordWaitsForIt) {
   for (const bool is_announced : {true, false}) {
     const LogGuard log;
     Impostor impostor(1, 2);
-    WorldShape shape{.ranks = 2};
-    shape.strangers[1] = impostor.address();
-    World world(std::move(shape));
+    World world(impostor.shape());
     impostor.join(world);
     world.pause(1);
     ASSERT_TRUE(impostor.meet(world, 0));
@@ -339,9 +335,7 @@ TEST(Ending, GoodbyeOutlastsARankThatDoesNotRunForLong) {
   constexpr std::size_t kAtOnce = 32;
   const LogGuard log;
   Impostor impostor(1, 3);
-  WorldShape shape{.ranks = 3};
-  shape.strangers[1] = impostor.address();
-  World world(std::move(shape));
+  World world(impostor.shape());
   impostor.join(world);
   world.pause(2);
   ASSERT_TRUE(impostor.meet(world, 0));
@@ -377,9 +371,7 @@ TEST(Ending, GoodbyeOutlastsARankThatDoesNotRunForLong) {
 TEST(Ending, GoodbyeIsNotWaitedForWhileOthersSend) {
   const LogGuard log;
   Impostor impostor(1, 3);
-  WorldShape shape{.ranks = 3};
-  shape.strangers[1] = impostor.address();
-  World world(std::move(shape));
+  World world(impostor.shape());
   impostor.join(world);
   ASSERT_TRUE(impostor.meet(world, 0));
   ASSERT_TRUE(world.send(2, 0, {.bytes = 8}));
@@ -402,9 +394,7 @@ TEST(Ending, GoodbyeIsNotWaitedForWhileOthersSend) {
 TEST(Ending, OfAPeerWhoseLastWordsThisRanksDeviceLostNamesThisRank) {
   const LogGuard log;
   Impostor impostor(1, 2);
-  WorldShape shape{.ranks = 2};
-  shape.strangers[1] = impostor.address();
-  World world(std::move(shape));
+  World world(impostor.shape());
   impostor.join(world);
   ASSERT_TRUE(impostor.meet(world, 0));
   impostor.say(0, encode_leaving(kLine));

@@ -27,9 +27,8 @@ struct Scene {
   ~Scene() { impostor.fixture.reset(); }
 
   WorldShape shape(bool has_sums) const {
-    WorldShape shape{.ranks = 3};
+    WorldShape shape = impostor.shape();
     shape.options.checksum = has_sums;
-    shape.strangers[1] = impostor.address();
     return shape;
   }
   // The victim has noticed and says so; everyone else is served as before.

@@ -15,7 +15,7 @@ constexpr std::uint32_t kFirstPacket = 77;
 
 }  // namespace
 
-Impostor::Impostor(Rank rank, int size) : rank_(rank) {
+Impostor::Impostor(Rank rank, int size) : rank_(rank), size_(size) {
   auto made = make_side_transport(rank, size);
   EXPECT_TRUE(made.has_value());
   if (made) transport_ = std::move(*made);
@@ -23,6 +23,12 @@ Impostor::Impostor(Rank rank, int size) : rank_(rank) {
 
 std::string Impostor::address() const {
   return world_address_text({{"rocev2-ipv4:7fff"}, transport_->address()});
+}
+
+WorldShape Impostor::shape() const {
+  WorldShape shape{.ranks = size_};
+  shape.strangers[rank_] = address();
+  return shape;
 }
 
 void Impostor::join(World& world) {

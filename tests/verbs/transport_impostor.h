@@ -21,6 +21,8 @@ class Impostor final : public FrameSink {
 
   /// As of a rank with an Ethernet port.
   std::string address() const;
+  /// A world in which it is this rank.
+  WorldShape shape() const;
   /// Connects to the others of this world and takes part in its turns.
   void join(World& world);
 
@@ -57,6 +59,7 @@ class Impostor final : public FrameSink {
   void connect(const QueuePairEnd& peer);
 
   Rank rank_;
+  int size_;
   std::unique_ptr<Transport> transport_;
   std::map<Rank, std::vector<std::byte>> arriving_;
   std::map<Rank, Hello> hellos_;

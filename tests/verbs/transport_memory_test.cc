@@ -196,9 +196,7 @@ TEST(Memory, LacksEvenForTheWordsOfTheEnd) {
 TEST(Memory, LacksForTheWordsAboutARubbishImmediate) {
   if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
   Impostor impostor(1, 2);
-  WorldShape shape{.ranks = 2};
-  shape.strangers[1] = impostor.address();
-  World world(std::move(shape));
+  World world(impostor.shape());
   impostor.join(world);
   ASSERT_TRUE(impostor.meet(world, 0));
   impostor.immediate(~0u);

@@ -144,7 +144,7 @@ class Zero : public RankStrategy {
 
   void take_optimizer(Checkpoint* checkpoint) override { zero_.gather_optimizer(checkpoint); }
   void restore_optimizer(const Checkpoint& checkpoint) override {
-    train::restore_optimizer(checkpoint, &zero_.optimizer(), zero_.first(), zero_.count());
+    train::restore_optimizer(checkpoint, &optimizer(), zero_.first(), zero_.count());
   }
   std::vector<DeviceCost> costs(std::size_t peak_memory) override {
     DeviceCost mine = cost(peak_memory);

@@ -233,7 +233,7 @@ bool VerbsTransport::poll(FrameSink& sink) {
   }
   const bool looks_aside = ++polls_ % kPollsPerLookAside == 0;
   if (wait_for_side || looks_aside || side_.has_messages()) moved |= side_.poll(sink);
-  // Behind what peers have said, as above.
+  // What peers have said comes first, as above.
   if (looks_aside) handle_rails();
   return moved;
 }

@@ -13,6 +13,7 @@
 #include "base/number_text.h"
 #include "base/same_user.h"
 #include "base/unique_fd.h"
+#include "base/write_all.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -67,16 +68,6 @@ Status read_line(std::string_view word, std::string_view value, Contact* contact
   }
   if (word == "tcp") return read_tcp(value, contact);
   return bad(fmt::format("a malformed line that begins with '{}'", word.substr(0, 16)));
-}
-
-Status write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = ::write(fd, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return bad(errno_text(errno));
-    text.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return {};
 }
 
 }  // namespace
@@ -134,9 +125,8 @@ Status write_contact_file(const std::string& path, const Contact& contact) {
   UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
                      S_IRUSR | S_IWUSR));
   if (!fd) return failed(errno_text(errno));
-  if (const Status written = write_all(fd.get(), to_text(contact).view()); !written) {
-    return failed(written.message());
-  }
+  const int error = write_all(fd.get(), to_text(contact).view());
+  if (error != 0) return failed(errno_text(error));
   // Network file systems report a full disk as late as here.
   if (::close(fd.release()) != 0) return failed(errno_text(errno));
   if (std::rename(temporary.c_str(), path.c_str()) != 0) return failed(errno_text(errno));
