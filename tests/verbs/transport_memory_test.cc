@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <new>
 #include <optional>
 #include <span>
@@ -96,13 +97,15 @@ bool begin_meeting(World& world, bool is_first) {
 
 bool has_all(World& world) { return world.has_settled(0, 1) && world.has_settled(1, 0); }
 
-/// All frames come, or the link ends at both.
-void expect_frames_or_end(World& world, std::uint64_t nth) {
+/// All frames come, or the link ends at both, which `end` may look at before a goodbye ends it too.
+void expect_frames_or_end(
+    World& world, std::uint64_t nth, const std::function<void()>& end = [] {}) {
   world.network().release(1);
   const auto is_over = [&] {
-    return has_all(world) || (world.has_ended(0, 1) && world.has_ended(1, 0));
+    return world.has_ended(0, 1) ? world.has_ended(1, 0) : has_all(world);
   };
   EXPECT_TRUE(world.pump_until(is_over, "the frames or an end")) << "allocation " << nth;
+  if (world.has_ended(0, 1)) end();
   world.close_all();
 }
 
@@ -170,15 +173,14 @@ TEST(Memory, LacksWhenTwoRanksMeet) {
     const auto meet = [&](World& world) { return begin_meeting(world, each.is_first); };
     refuse_each(shape, meet, [&](World& world, std::uint64_t nth) {
       const bool refused = is_refused_one(nth, [&] { poll(world, 0); });
-      expect_frames_or_end(world, nth);
-      if (world.has_ended(0, 1)) {
+      expect_frames_or_end(world, nth, [&] {
         const Status here = *world.witness(0).closed_cause(1);
         EXPECT_EQ(here.code(), ErrorCode::kOutOfResources);
         EXPECT_EQ(here.rank(), 0) << "whose memory it is";
         EXPECT_THAT(here.message(), HasSubstr("rank 0 has no memory left"));
         EXPECT_THAT(world.witness(1).closed_cause(0)->message(),
                     HasSubstr("rank 0 gave it up: rank 0 has no memory left"));
-      }
+      });
       return refused;
     });
   }
