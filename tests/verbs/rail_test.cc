@@ -1,5 +1,7 @@
 // A rail's queues, what it gives back when something fails, and what it makes of events.
 #include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <new>
 #include <stdexcept>
@@ -256,6 +258,31 @@ TEST_F(RailTest, AcknowledgesAnEventThatMemoryIsLackingFor) {
   unisono::test::refused_bytes = 0;
   EXPECT_EQ(api_->events_taken, 1);
   EXPECT_EQ(api_->events_acknowledged, 1);
+}
+
+TEST_F(RailTest, KeepsAnEventThatMemoryIsLackingFor) {
+  if (unisono::test::is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  open();
+  const auto look_without_memory = [&] {
+    unisono::test::refused_bytes = 16;
+    EXPECT_THROW(rail_->has_failed(), std::bad_alloc);
+    unisono::test::refused_bytes = 0;
+  };
+  api_->report(IBV_EVENT_PORT_ERR);
+  look_without_memory();
+  EXPECT_TRUE(rail_->has_failed());
+  api_->report(IBV_EVENT_PORT_ACTIVE);
+  look_without_memory();
+  EXPECT_FALSE(rail_->has_failed());
+  // Its queue pair may be gone by then.
+  const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  void* const memory =
+      mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  api_->report_queue_pair(IBV_EVENT_QP_FATAL, static_cast<ibv_qp*>(memory));
+  look_without_memory();
+  ASSERT_EQ(munmap(memory, page), 0);
+  EXPECT_FALSE(rail_->has_failed());
 }
 
 TEST_F(RailTest, LivesOnAfterEventsOfQueuePairsAndTables) {

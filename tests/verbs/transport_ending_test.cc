@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <functional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -359,11 +360,69 @@ TEST(Ending, GoodbyeOutlastsARankThatDoesNotRunForLong) {
     if (i % kAtOnce == 0) impostor.fixture->poll(kAtOnce);
   }
   world.network().wait_until_idle();
-  EXPECT_FALSE(world.has_ended(0, 1));
   std::this_thread::sleep_for(kLongerThanAnyPatience);
   const Status cause = world.end_of(0, 1);
   EXPECT_TRUE(cause.ok()) << cause.message();
   EXPECT_EQ(world.witness(0).count(1), kRecords);
+  impostor.fixture.reset();
+}
+
+/// Is kept busy by what comes from one rank.
+class BusySink final : public FrameSink {
+ public:
+  BusySink(FrameSink& sink, Rank by, std::function<void()> work)
+      : sink_(sink), by_(by), work_(std::move(work)) {}
+  bool was_busy = false;
+
+  Placement place(Rank peer, const FrameHeader& header) override {
+    return sink_.place(peer, header);
+  }
+  void deliver(Rank peer, const FrameHeader& header, std::size_t offset,
+               std::span<const std::byte> piece) override {
+    sink_.deliver(peer, header, offset, piece);
+  }
+  void received(Rank peer, const FrameHeader& header) override {
+    sink_.received(peer, header);
+    if (peer == by_ && !std::exchange(was_busy, true)) work_();
+  }
+  void sent(Rank peer, std::uint64_t token) override { sink_.sent(peer, token); }
+  void closed(Rank peer, const Status& cause) override { sink_.closed(peer, cause); }
+
+ private:
+  FrameSink& sink_;
+  Rank by_;
+  std::function<void()> work_;
+};
+
+// What comes after a poll has looked is seen by the next one, though the wait is over.
+TEST(Ending, GoodbyeOutlastsAPollThatTakesLong) {
+  const LogGuard log;
+  Impostor impostor(1, 3);
+  World world(impostor.shape());
+  impostor.join(world);
+  ASSERT_TRUE(world.send(2, 0, {.bytes = 8}));
+  ASSERT_TRUE(world.settle(2, 0));  // whose link has its turn first from now on
+  ASSERT_TRUE(impostor.meet(world, 0));
+  impostor.say(0, encode_leaving(kLine));
+  impostor.leave();
+  for (int polls = 0; polls < 600; ++polls) world.poll(0);  // the wait begins
+  FrameHeader header;
+  header.reserved = static_cast<std::uint16_t>(RecordKind::kWhole);
+  std::memcpy(impostor.fixture->memory.data(), &header, sizeof header);
+  BusySink busy(world.witness(0), 2, [&] {
+    const Hello& theirs = impostor.hello_of(0);
+    impostor.write(theirs.ring_address, theirs.ring_keys[0], kLine,
+                   encode(ImmediateKind::kWritten, 1));
+    world.network().wait_until_idle();
+    std::this_thread::sleep_for(kLongerThanAnyPatience);
+  });
+  ASSERT_TRUE(world.send(2, 0, {.bytes = 8}));
+  world.network().wait_until_idle();
+  for (int polls = 0; polls < 20; ++polls) world.verbs(0).poll(busy);
+  EXPECT_TRUE(busy.was_busy);
+  const Status cause = world.end_of(0, 1);
+  EXPECT_TRUE(cause.ok()) << cause.message();
+  EXPECT_EQ(world.witness(0).count(1), 1u);
   impostor.fixture.reset();
 }
 

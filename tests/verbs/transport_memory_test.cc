@@ -2,9 +2,11 @@
 // could not be done is done by a later poll, or the link ends and says why.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <new>
 #include <optional>
@@ -46,29 +48,37 @@ bool poll(World& world, Rank rank) {
   return true;
 }
 
-/// Takes no memory to hear how a link ends.
+/// Has the memory to hear how a link ends.
 class EndWitness final : public FrameSink {
  public:
   std::optional<Status> cause;
+  int ends = 0;
 
   Placement place(Rank, const FrameHeader&) override { return {}; }
   void deliver(Rank, const FrameHeader&, std::size_t, std::span<const std::byte>) override {}
   void received(Rank, const FrameHeader&) override {}
   void sent(Rank, std::uint64_t) override {}
-  void closed(Rank, const Status& why) override { cause = why; }
+  void closed(Rank, const Status& why) override {
+    refused_allocation = 0;
+    cause = why;
+    ++ends;
+  }
 };
 
 void expect_end_for_want_of_words(World& world) {
   EndWitness witness;
   const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
-  refused_bytes = 30;
+  world.pause(0);
   while (!witness.cause && Clock::now() < deadline) {
+    world.turns(1);
+    refused_bytes = 30;
     try {
       world.verbs(0).poll(witness);
     } catch (const std::bad_alloc&) {
     }
+    refused_bytes = 0;
   }
-  refused_bytes = 0;
+  world.pause(0, false);
   ASSERT_TRUE(witness.cause.has_value());
   EXPECT_EQ(witness.cause->code(), ErrorCode::kOutOfResources);
   EXPECT_EQ(witness.cause->rank(), 0);
@@ -205,6 +215,125 @@ TEST(Memory, LacksForTheWordsAboutARubbishImmediate) {
   world.network().wait_until_idle();
   expect_end_for_want_of_words(world);
   impostor.fixture.reset();
+}
+
+// One that has written on behind its goodbye ends by that, without words.
+TEST(Memory, LacksForTheWordsAboutWhatComesBehindAGoodbye) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  Impostor impostor(1, 2);
+  World world(impostor.shape());
+  impostor.join(world);
+  ASSERT_TRUE(impostor.meet(world, 0));
+  impostor.say(0, encode_leaving(kLine));
+  world.turns(600);
+  FrameHeader header;
+  header.reserved = static_cast<std::uint16_t>(RecordKind::kWhole);
+  header.payload_bytes = 150;  // beyond what is announced
+  std::memcpy(impostor.fixture->memory.data(), &header, sizeof header);
+  const Hello& theirs = impostor.hello_of(0);
+  impostor.write(theirs.ring_address, theirs.ring_keys[0], 2 * kLine,
+                 encode(ImmediateKind::kWritten, 2));
+  impostor.immediate(~0u);
+  world.network().wait_until_idle();
+  expect_end_for_want_of_words(world);
+  impostor.fixture.reset();
+}
+
+/// How rank 0's link to another ends when the `*nth` allocation of its polls is refused, which then
+/// is 0, or is how many fewer there were.
+Status end_with_one_refused(World& world, std::uint64_t* nth) {
+  EndWitness witness;
+  const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
+  world.pause(0);
+  while (!witness.cause && Clock::now() < deadline) {
+    world.turns(1);
+    const std::uint64_t before = allocations;
+    if (*nth != 0) refused_allocation = before + *nth;
+    try {
+      world.verbs(0).poll(witness);
+    } catch (const std::bad_alloc&) {
+    }
+    refused_allocation = 0;
+    *nth -= std::min(*nth, allocations - before);
+  }
+  world.pause(0, false);
+  for (int polls = 0; polls < 600; ++polls) world.verbs(0).poll(witness);
+  EXPECT_EQ(witness.ends, 1);
+  return witness.cause.value_or(Status());
+}
+
+// There is no link yet that could end.
+TEST(Memory, LacksForTheFirstWordOfAPeer) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  int lost = 0;
+  for (std::uint64_t nth = 1, fewer = 0; fewer == 0 && !HasFailure(); ++nth) {
+    Impostor impostor(1, 2);
+    World world(impostor.shape());
+    impostor.join(world);
+    impostor.say(0, "rubbish");
+    fewer = nth;
+    const Status end = end_with_one_refused(world, &fewer);
+    const bool is_own = end.code() == ErrorCode::kOutOfResources;
+    EXPECT_EQ(end.code(), is_own ? ErrorCode::kOutOfResources : ErrorCode::kProtocol);
+    EXPECT_EQ(end.rank(), is_own ? 0 : 1);
+    lost += is_own;
+    impostor.fixture.reset();
+    ASSERT_LT(nth, kAllocationsMax);
+  }
+  EXPECT_GT(lost, 0);
+}
+
+/// Takes no memory to count the frames of one rank.
+class FrameCount final : public FrameSink {
+ public:
+  explicit FrameCount(Rank of) : of_(of) {}
+  int frames = 0;
+
+  Placement place(Rank, const FrameHeader&) override { return {}; }
+  void deliver(Rank, const FrameHeader&, std::size_t, std::span<const std::byte>) override {}
+  void received(Rank peer, const FrameHeader&) override { frames += peer == of_; }
+  void sent(Rank, std::uint64_t) override {}
+  void closed(Rank, const Status&) override {}
+
+ private:
+  Rank of_;
+};
+
+/// Rank 0 gets the frame of rank 2, which takes no memory, while there is none for anything else.
+void expect_frame_without_memory(World& world) {
+  FrameCount count(2);
+  const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
+  bool lacked = false;
+  refused_bytes = 40;
+  while (count.frames == 0 && Clock::now() < deadline) {
+    try {
+      world.verbs(0).poll(count);
+    } catch (const std::bad_alloc&) {
+      lacked = true;
+    }
+  }
+  refused_bytes = 0;
+  EXPECT_TRUE(lacked);
+  EXPECT_EQ(count.frames, 1);
+}
+
+// A link that breaks, and a port that goes.
+TEST(Memory, LacksForOneLinkAndNotForTheOthers) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  for (const bool loses_port : {false, true}) {
+    LogGuard log;
+    log.expect("");
+    World world({.ranks = 3, .ports = 2});
+    ASSERT_TRUE(world.greet());
+    world.network().fail_next_request(0, 0, IBV_WC_RETRY_EXC_ERR);
+    ASSERT_TRUE(world.send(0, 1, {.bytes = 8}));
+    world.network().wait_until_idle();
+    ASSERT_TRUE(world.send(2, 0, {.bytes = 8}));
+    world.network().wait_until_idle();
+    if (loses_port) world.network().set_link(0, 1, false);
+    expect_frame_without_memory(world);
+    world.close_all();
+  }
 }
 
 // What a port's connecting and its refusal take: paths that come, ports that have none or do not

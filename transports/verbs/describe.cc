@@ -208,6 +208,12 @@ std::string describe(const ibv_async_event& event) {
   return "asynchronous event" + number + "unknown to this version";
 }
 
+bool names_queue_pair(const ibv_async_event& event) {
+  return std::any_of(kEvents.begin(), kEvents.end(), [&](const EventWords& known) {
+    return known.type == event.event_type && known.affects == Affects::kQueuePair;
+  });
+}
+
 std::string describe_errno(int error_number) {
   return std::string(std::strerror(error_number)) + ", errno " + std::to_string(error_number);
 }

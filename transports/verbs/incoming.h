@@ -35,6 +35,9 @@ class Incoming {
   Status check_position(std::uint64_t position) const { return ring_.check_position(position); }
   /// The queue pairs are gone, and everything up to this position lies here.
   Status written_up_to(std::uint64_t position) { return ring_.written_up_to(position); }
+  bool may_be_written_up_to(std::uint64_t position) const {
+    return ring_.may_be_written_up_to(position);
+  }
 
   /// Whether a read into [begin, begin + bytes) is under way: then the queue pairs have to be
   /// closed before abandon().

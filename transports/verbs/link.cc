@@ -94,8 +94,10 @@ void Link::close_queue_pairs() {
   broken_.reset();
   if (incoming_ == nullptr) return;
   incoming_->forget_readers();
-  // Refused to one that has written on behind its goodbye, so that its link does not end well.
-  if (peer_left_) static_cast<void>(incoming_->written_up_to(last_position_));
+  // Not of one that has written on behind its goodbye, so that its link does not end well.
+  if (peer_left_ && incoming_->may_be_written_up_to(last_position_)) {
+    static_cast<void>(incoming_->written_up_to(last_position_));
+  }
 }
 
 void Link::cancel(std::uint64_t token) {
@@ -347,8 +349,10 @@ void Link::lift_bans() {
 
 void Link::rail_failed(std::size_t rail) {
   if (state_ == LinkState::kEnded || closing_ || peer_left_ || !queue_pairs_.uses(rail)) return;
-  log::warning("the link to " + rank_text(peer_) + " leaves " + shared_.rails[rail]->failure());
-  begin_epoch(epoch_ + 1);
+  or_interrupt([&] {
+    log::warning("the link to " + rank_text(peer_) + " leaves " + shared_.rails[rail]->failure());
+    begin_epoch(epoch_ + 1);
+  });
 }
 
 bool Link::progress(FrameSink& sink) {
@@ -380,10 +384,11 @@ bool Link::end_if_due(FrameSink& sink) {
   if (!closing_ || state_ == LinkState::kEnded) return false;
   // Goodbye comes after the data, but over another way.
   if (cause_ && incoming_->consumed() != last_position_) {
-    // Each poll has taken all that was there. The first after goodbye begins the wait, so that one
-    // follows, however long this rank does not run.
+    // Each poll has taken all that was there when it began. One more follows the wait, however long
+    // this rank does not run.
     if (!last_words_until_) last_words_until_ = Clock::now() + kLastWordsPatience;
-    if (queue_pairs_.is_open() && Clock::now() < *last_words_until_) return false;
+    const bool waits = Clock::now() < *last_words_until_ || !std::exchange(looks_last_, true);
+    if (queue_pairs_.is_open() && waits) return false;
     cause_ = why_incomplete();
   }
   state_ = LinkState::kEnded;

@@ -59,6 +59,7 @@ class Link final : public Endpoint {
   bool is_broken() const { return broken_.has_value(); }
   /// Where it throws it is still broken, the next epoch is due, or the link ends.
   void handle_broken();
+  /// Throws nothing: where memory is lacking the next epoch is due.
   void rail_failed(std::size_t rail);
   /// This rank lacked memory for what the peer said, which is lost. Throws nothing.
   void no_memory();
@@ -125,7 +126,8 @@ class Link final : public Endpoint {
   std::uint64_t last_position_ = 0;
   /// After goodbye: how long the device may take to bring what is not here.
   std::optional<TimePoint> last_words_until_;
-  bool closing_ = false;  ///< `cause_` is to be reported when what has come was handed over
+  bool looks_last_ = false;  ///< that is over, and one more poll has begun or will
+  bool closing_ = false;     ///< `cause_` is to be reported when what has come was handed over
   Status cause_;
   struct Broken {
     std::size_t rail;

@@ -203,13 +203,26 @@ Status Rail::replenish(int count) {
 bool Rail::has_failed() {
   // Bounded, so that a device that never stops reporting does not stop the caller.
   for (int seen = 0; seen < kEventsAtOnce; ++seen) {
-    ibv_async_event event{};
-    if (api_->get_async_event(context_, &event) != 0) break;
-    // The destruction of what it names would wait for that for ever, and words may lack memory.
-    api_->ack_async_event(&event);
-    handle(event);
+    if (!event_ && !take_event()) break;
+    try {
+      handle(*event_);
+    } catch (const std::bad_alloc&) {
+      // Its queue pair may be gone when the next look has memory for it.
+      if (names_queue_pair(*event_)) event_->element.qp = nullptr;
+      throw;
+    }
+    event_.reset();
   }
   return !failure_.empty();
+}
+
+bool Rail::take_event() {
+  ibv_async_event event{};
+  if (api_->get_async_event(context_, &event) != 0) return false;
+  // The destruction of what it names would wait for that for ever, and words may lack memory.
+  api_->ack_async_event(&event);
+  event_ = event;
+  return true;
 }
 
 void Rail::handle(const ibv_async_event& event) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -110,7 +111,8 @@ class Rail {
   Status replenish(int count);
   /// True from a fatal event on: port down, device fatal, a shared queue in error. A port that
   /// comes back is no longer failed (queue pairs made before stay lost); the others last. Looks at
-  /// the event queue without waiting; costs a system call.
+  /// the event queue without waiting; costs a system call. An event that memory lacks for is kept
+  /// for the next look.
   bool has_failed();
   /// It will not come back, and its device refuses everything.
   bool is_lost() const { return fails_for_good_; }
@@ -123,6 +125,7 @@ class Rail {
   Status choose_access(bool relaxed_ordering);
   Status make_queues(int peers, int queue_pairs);
   void give_back(int receives);
+  bool take_event();
   void handle(const ibv_async_event& event);
   void look_again(const std::string& event);
 
@@ -131,7 +134,8 @@ class Rail {
   std::string name_;
   std::string failure_;
   bool fails_for_good_ = false;
-  std::uint64_t logged_events_ = 0;  ///< one bit per type
+  std::optional<ibv_async_event> event_;  ///< acknowledged and not handled yet
+  std::uint64_t logged_events_ = 0;       ///< one bit per type
   int access_ = 0;
   int immediates_per_peer_ = 0;
   int sends_per_queue_pair_ = 0;
@@ -155,6 +159,7 @@ int error_of(int result);
 /// known (peer dead, cable, memlock, PFC).
 std::string describe(ibv_wc_status status);
 std::string describe(const ibv_async_event& event);
+bool names_queue_pair(const ibv_async_event& event);
 /// "No route to host, errno 113".
 std::string describe_errno(int error_number);
 /// A failed registration or creation: the call, errno's words, for ENOMEM the memlock limit in

@@ -40,12 +40,10 @@ Status ReceiveRing::written(std::uint32_t value) {
 }
 
 Status ReceiveRing::check_position(std::uint64_t position) const {
-  if (position < written_ || position - consumed_ > memory_.size()) {
-    return {ErrorCode::kProtocol,
-            fmt::format("it says that {} bytes of the ring are to be read; there may be 0 to {}",
-                        position - consumed_, memory_.size())};
-  }
-  return {};
+  if (may_be_written_up_to(position)) return {};
+  return {ErrorCode::kProtocol,
+          fmt::format("it says that {} bytes of the ring are to be read; there may be 0 to {}",
+                      position - consumed_, memory_.size())};
 }
 
 Status ReceiveRing::written_up_to(std::uint64_t position) {

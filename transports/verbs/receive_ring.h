@@ -27,6 +27,10 @@ class ReceiveRing {
   Status written_up_to(std::uint64_t position);
   /// kProtocol where written_up_to() would say so.
   Status check_position(std::uint64_t position) const;
+  /// Whether it would not. Takes no memory.
+  bool may_be_written_up_to(std::uint64_t position) const {
+    return position >= written_ && position - consumed_ <= memory_.size();
+  }
 
   struct Record {
     FrameHeader header;                    ///< as posted: reserved is 0

@@ -125,6 +125,7 @@ Status VerbsTransport::set_peers(std::vector<std::string> addresses) {
   refusals_.assign(addresses.size(), "");
   links_.resize(addresses.size());
   gone_.resize(addresses.size());
+  unheard_.resize(addresses.size());
   const std::vector<std::string> own = networks();
   int reached = 0;
   for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
@@ -223,19 +224,51 @@ bool VerbsTransport::poll(FrameSink& sink) {
     // Why queue pairs broke is perhaps on its way: the peer made them anew, or has left.
     side_.poll(sink);
     handle_rails();
-    for (std::size_t i = 0; i < active_.size(); ++i) active_[i]->handle_broken();
+    for_each_active([](Link& link) { link.handle_broken(); });
   }
   if (paths_ != nullptr) moved |= paths_->poll();
   bool wait_for_side = false;
-  for (std::size_t i = 0; i < active_.size(); ++i) {
-    moved |= active_[i]->progress(sink);
-    wait_for_side |= active_[i]->needs_side_channel();
-  }
+  for_each_active([&](Link& link) {
+    moved |= link.progress(sink);
+    wait_for_side |= link.needs_side_channel();
+  });
   const bool looks_aside = ++polls_ % kPollsPerLookAside == 0;
   if (wait_for_side || looks_aside || side_.has_messages()) moved |= side_.poll(sink);
   // What peers have said comes first, as above.
   if (looks_aside) handle_rails();
+  if (has_unheard_) end_unheard();
+  if (std::exchange(lacks_memory_, false)) throw std::bad_alloc();
   return moved;
+}
+
+template <typename Work>
+void VerbsTransport::or_note(const Work& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    lacks_memory_ = true;
+  }
+}
+
+// One that lacks memory keeps no other from its turn.
+template <typename Work>
+void VerbsTransport::for_each_active(const Work& work) {
+  for (std::size_t i = 0; i < active_.size(); ++i) {
+    or_note([&] { work(*active_[i]); });
+  }
+}
+
+// Once there is memory for a link, which ends at both ends.
+void VerbsTransport::end_unheard() {
+  has_unheard_ = false;
+  for (std::size_t peer = 0; peer < unheard_.size(); ++peer) {
+    if (!unheard_[peer]) continue;
+    or_note([&] {
+      link_to(static_cast<Rank>(peer)).no_memory();
+      unheard_[peer] = false;
+    });
+    has_unheard_ |= unheard_[peer];
+  }
 }
 
 bool VerbsTransport::poll_completions() {
@@ -262,11 +295,13 @@ void VerbsTransport::take(std::size_t rail, const ibv_wc& completion) {
 
 void VerbsTransport::handle_rails() {
   for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
-    const bool failed = rails_[rail]->has_failed();
-    if (failed && !rail_failed_[rail]) {
-      for (std::size_t i = 0; i < active_.size(); ++i) active_[i]->rail_failed(rail);
-    }
-    rail_failed_[rail] = failed;
+    or_note([&] {
+      const bool failed = rails_[rail]->has_failed();
+      if (failed && !rail_failed_[rail]) {
+        for (std::size_t i = 0; i < active_.size(); ++i) active_[i]->rail_failed(rail);
+      }
+      rail_failed_[rail] = failed;
+    });
   }
 }
 
@@ -329,8 +364,7 @@ void VerbsTransport::no_memory(Rank peer) {
   if (closed_) return;
   Link* const link = links_[static_cast<std::size_t>(peer)].get();
   if (link != nullptr) return link->no_memory();
-  std::optional<Status>& gone = gone_[static_cast<std::size_t>(peer)];
-  if (!gone) gone = Status(ErrorCode::kOutOfResources, kNoMemory, options_.rank);
+  unheard_[static_cast<std::size_t>(peer)] = has_unheard_ = true;
 }
 
 }  // namespace unisono::verbs

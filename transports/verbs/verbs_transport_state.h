@@ -64,6 +64,11 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   Status try_rings() const;
   Link& link_to(Rank peer);
   bool poll_completions();
+  template <typename Work>
+  void or_note(const Work& work);
+  template <typename Work>
+  void for_each_active(const Work& work);
+  void end_unheard();
   void take(std::size_t rail, const ibv_wc& completion);
   void handle_rails();
 
@@ -89,6 +94,9 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   std::multimap<const std::byte*, Registration*> pinned_;  ///< by the first byte
   std::vector<std::optional<Status>> gone_;  ///< by rank: why its side channel has closed
   std::vector<bool> rail_failed_;
+  std::vector<bool> unheard_;  ///< by rank: what it said was lost, and no link is there to end
+  bool has_unheard_ = false;
+  bool lacks_memory_ = false;  ///< of a part of this poll
   unsigned polls_ = 0;
   bool closed_ = false;
 };
