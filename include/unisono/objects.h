@@ -340,14 +340,11 @@ std::vector<T> all_gather_values(Communicator& communicator, const T& value,
 template <typename T, SerializerOf<T> S = Serializer<T>>
 void broadcast_value(Communicator& communicator, T& value, Rank root,
                      const ObjectOptions& options = {}, const S& serializer = {}) {
+  const bool is_root = communicator.rank() == root;
   detail::Encoded encoded;
-  if (communicator.rank() == root) {
-    encoded = detail::encode([&](ByteWriter& out) { serializer.write(out, value); });
-  }
+  if (is_root) encoded = detail::encode([&](ByteWriter& out) { serializer.write(out, value); });
   const ObjectBytes bytes = detail::broadcast_encoded(communicator, encoded, root, options);
-  if (communicator.rank() != root) {
-    value = detail::decode<T>(bytes, root, serializer, "broadcast_value");
-  }
+  if (!is_root) value = detail::decode<T>(bytes, root, serializer, "broadcast_value");
 }
 
 /// root's values[rank()]. `values` has size() entries at root and is not looked at elsewhere.

@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "comm/communicator_state.h"
 #include "comm/init.h"
+#include "comm/kept_communicator.h"
 #include "comm/member.h"
 #include "compute/compute.h"
 #include "unisono/addends.h"
@@ -245,7 +246,7 @@ class AddendsReducer {
   throw Error(status, {.host = "", .link = "", .operation = kOperation});
 }
 
-void reduce_all(Communicator& communicator, Request request, const Status& lengths) {
+void reduce_all(KeptCommunicator communicator, Request request, const Status& lengths) {
   detail::CommunicatorState& state =
       detail::member(CommunicatorAccess::state(communicator), kOperation);
   request.options.order =

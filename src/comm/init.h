@@ -19,6 +19,10 @@ struct CommunicatorAccess {
   static detail::CommunicatorState* state(Communicator& communicator) {
     return communicator.state_.get();
   }
+  /// A second one of the same state, either of which closes it.
+  static Communicator share(const Communicator& communicator) {
+    return Communicator(communicator.state_);
+  }
 };
 
 /// Meets and makes the communicator of all ranks, and tells the launcher. Throws Error.

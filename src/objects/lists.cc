@@ -2,6 +2,7 @@
 // arrive.
 #include <cstring>
 
+#include "comm/kept_communicator.h"
 #include "objects/transfer.h"
 
 namespace unisono::detail {
@@ -82,10 +83,11 @@ class FrameReader {
 
 }  // namespace
 
-void all_gather_plain(Communicator& communicator, const PlainList& list,
+void all_gather_plain(Communicator& caller, const PlainList& list,
                       const std::function<std::byte*(std::uint64_t bytes)>& allocate,
                       const ObjectOptions& options) {
   constexpr Kind kKind = Kind::kPlainList;
+  KeptCommunicator communicator(caller);
   check_member(communicator, kKind);
   const Part part{.bytes = list.bytes, .failure = list.failure};
   Announcement own = announcement_of(communicator, kKind, part, -1);
@@ -114,10 +116,11 @@ void all_gather_plain(Communicator& communicator, const PlainList& list,
 }
 
 void all_gather_framed(
-    Communicator& communicator, const Encoded& list,
+    Communicator& caller, const Encoded& list,
     const std::function<void(Rank source, std::span<const std::byte> element)>& take,
     const ObjectOptions& options) {
   constexpr Kind kKind = Kind::kFramedList;
+  KeptCommunicator communicator(caller);
   check_member(communicator, kKind);
   const Part part{.bytes = list.bytes, .failure = list.failure};
   const Agreement agreement = announce_part(

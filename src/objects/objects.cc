@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "comm/kept_communicator.h"
 #include "objects/transfer.h"
 
 namespace unisono {
@@ -43,8 +44,8 @@ void move_small(Communicator& communicator, Pattern pattern, Rank root, const Pa
   stream.run(std::move(sizes), agreement.staging);
 }
 
-std::vector<ObjectBytes> gather(Communicator& communicator, Kind kind, const Part& part, Rank root,
-                                const ObjectOptions& options) {
+std::vector<ObjectBytes> gather(KeptCommunicator communicator, Kind kind, const Part& part,
+                                Rank root, const ObjectOptions& options) {
   check_member(communicator, kind);
   const Agreement agreement = announce_part(
       communicator, announcement_of(communicator, kind, part, root), part.failure, options);
@@ -76,7 +77,7 @@ std::vector<ObjectBytes> gather(Communicator& communicator, Kind kind, const Par
   return objects;
 }
 
-std::vector<ObjectBytes> all_gather(Communicator& communicator, Kind kind, const Part& part,
+std::vector<ObjectBytes> all_gather(KeptCommunicator communicator, Kind kind, const Part& part,
                                     const ObjectOptions& options) {
   check_member(communicator, kind);
   const Agreement agreement = announce_part(
@@ -98,7 +99,7 @@ std::vector<ObjectBytes> all_gather(Communicator& communicator, Kind kind, const
   return objects;
 }
 
-ObjectBytes broadcast(Communicator& communicator, Kind kind, Part part, Rank root,
+ObjectBytes broadcast(KeptCommunicator communicator, Kind kind, Part part, Rank root,
                       const ObjectOptions& options) {
   check_member(communicator, kind);
   if (communicator.rank() != root) part.bytes = {};

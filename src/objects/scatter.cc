@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/kept_communicator.h"
 #include "objects/transfer.h"
 
 namespace unisono {
@@ -122,7 +123,7 @@ class Scatter {
   ObjectBytes result_;
 };
 
-ObjectBytes scatter(Communicator& communicator, Kind kind, Objects objects, Rank root,
+ObjectBytes scatter(KeptCommunicator communicator, Kind kind, Objects objects, Rank root,
                     const ObjectOptions& options, const std::exception_ptr& failure = nullptr) {
   check_member(communicator, kind);
   return Scatter(communicator, kind, objects, root, options).run(failure);

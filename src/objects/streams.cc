@@ -1,4 +1,5 @@
 // The streaming calls.
+#include "comm/kept_communicator.h"
 #include "objects/transfer.h"
 
 namespace unisono {
@@ -14,7 +15,7 @@ struct StreamCall {
   bool receives;
 };
 
-void run_stream(Communicator& communicator, const StreamCall& call, const ObjectSource& source,
+void run_stream(KeptCommunicator communicator, const StreamCall& call, const ObjectSource& source,
                 const ObjectSink& sink, const ObjectOptions& options) {
   Announcement own = announcement_of(
       communicator, call.kind,

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "tests/support/rank_job.h"
 #include "tests/support/setting.h"
 #include "tests/support/tested_transports.h"
+#include "tests/support/watchdog.h"
 
 namespace unisono::test {
 namespace {
@@ -217,6 +219,81 @@ TEST_P(Callbacks, MayDropTheCommunicatorThatItsThreadWaitsIn) {
           comm.broadcast(&was_here, 1, DataType::kInt32, 0);
         }
         EXPECT_EQ(was_here, 1) << wait.name << ": the waiting thread ran no callback";
+      }
+    }
+  });
+}
+
+// Calls that are made of several collectives.
+const Wait kComposites[]{
+    {"all_reduce_addends",
+     [](Communicator& comm) {
+       const std::vector<float> addend(1'000'000, 1);
+       std::vector<float> out(addend.size());
+       const std::array<const void*, 1> addends{addend.data()};
+       return outcome_of([&] {
+         all_reduce_addends(comm, addends, out.data(), out.size(), DataType::kFloat32, ops::sum);
+       });
+     }},
+    {"all_gather_objects",
+     [](Communicator& comm) {
+       const std::vector<std::byte> object(3'000'000);
+       return outcome_of([&] { all_gather_objects(comm, object, {.staging_bytes = 100'000}); });
+     }},
+    {"stream_gather_objects",
+     [](Communicator& comm) {
+       const std::vector<std::byte> object(300'000);
+       return outcome_of([&] {
+         stream_gather_objects(comm, ObjectSource(object), 0, [](const ObjectPiece&) {},
+                               {.staging_bytes = 5'000});
+       });
+     }},
+};
+
+// Rank 0's communicator is destroyed somewhere in the midst of the call. True where that was.
+// `is_inside`: rank 0, in the call.
+bool destroy_in_the_midst(Communicator& comm, const Wait& call, std::atomic<bool>& is_inside) {
+  auto other = std::make_unique<Communicator>(comm.duplicate());
+  Communicator& given = *other;
+  if (comm.rank() == 1) {
+    std::thread sender([&] {
+      while (!is_inside) std::this_thread::yield();
+      comm.send(std::vector<int>{1}, 0);
+    });
+    const ErrorCode code = call.outcome(given).code();
+    EXPECT_TRUE(code == ErrorCode::kOk || code == ErrorCode::kRankLeft) << call.name;
+    sender.join();
+    return false;
+  }
+  bool was_here = false;
+  std::atomic<bool> is_over = false;
+  std::vector<int> word(1);
+  Request request = comm.receive_async(word, 1);
+  request.on_completion([&, waiting = std::this_thread::get_id()](const Status&) {
+    was_here = std::this_thread::get_id() == waiting;
+    if (was_here) other.reset();
+    is_over = true;
+  });
+  is_inside = true;
+  const ErrorCode code = call.outcome(given).code();
+  EXPECT_TRUE(code == ErrorCode::kOk || code == ErrorCode::kClosed) << call.name;
+  while (!is_over) std::this_thread::yield();
+  is_inside = false;
+  return was_here && code == ErrorCode::kClosed;
+}
+
+// Over connections: who waits in shared memory looks at others' messages but now and then. Whether
+// the thread that waits runs the callback, and where in the call, is a matter of luck: calls are
+// made until it was so three times, but not for ever.
+TEST(CallbacksOverTcp, MayDestroyTheCommunicatorInTheMidstOfSeveralCollectives) {
+  const int rounds_max = is_sanitized() ? 30 : 100;
+  std::atomic<bool> is_inside = false;
+  run_ranks(2, "tcp", [&](Communicator& comm) {
+    for (const Wait& call : kComposites) {
+      int were_here = 0;
+      for (int round = 0; were_here < 3 && round < rounds_max; ++round) {
+        were_here += destroy_in_the_midst(comm, call, is_inside) ? 1 : 0;
+        comm.broadcast(&were_here, 1, DataType::kInt32, 0);
       }
     }
   });
