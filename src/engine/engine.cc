@@ -329,7 +329,8 @@ void Engine::run_deferred() {
   const std::shared_ptr<std::atomic<int>> calling_back = calling_back_;
   calling_back->fetch_add(1, std::memory_order_seq_cst);  // see Waiter
   give_lock_away();
-  if (has_background_work()) wake_progress_thread();
+  const bool is_watched = watches_.load(std::memory_order_seq_cst) > 0;  // see Waiter
+  if (is_watched || has_background_work()) wake_progress_thread();
   while (!now.empty()) call_back(now.pop());
   calling_back->fetch_sub(1, std::memory_order_relaxed);
 }

@@ -99,7 +99,9 @@ class Host final : public DeafHost {
  public:
   void no_memory(std::uint32_t communicator) override { short_of_memory = communicator; }
   std::vector<Rank> take_dead() override { return std::exchange(dead, {}); }
+  void tend() override { ++tended; }
 
+  std::atomic<int> tended = 0;
   std::atomic<std::uint32_t> short_of_memory = 0;
   std::vector<Rank> dead;
 };
@@ -270,6 +272,44 @@ TEST_F(EngineTest, RunsWhatWasDeferredOnceItsLockIsGivenBack) {
     EXPECT_EQ(ran, 0);
   }
   EXPECT_EQ(ran, 1);
+}
+
+// Ends some time after it was made, on the thread that made it.
+class Timed final : public Operation {
+ public:
+  explicit Timed(Duration takes) : until_(Clock::now() + takes) {}
+  bool advance() override { return std::this_thread::get_id() == maker_ && Clock::now() >= until_; }
+  void fail(const Status& cause) override { status_ = cause; }
+  void waiting_for(std::vector<Rank>*) const override {}
+
+ private:
+  const std::thread::id maker_ = std::this_thread::get_id();
+  const TimePoint until_;
+};
+
+// Whoever watches hears of failures though the thread that waited is in a callback that does not
+// return, and nothing else runs.
+TEST_F(EngineTest, BeatsForWhoWatchesWhileAThreadThatWaitedRunsWhatWasDeferred) {
+  engine.watch();
+  Timed operation(std::chrono::milliseconds(50));  // the progress thread has come to rest by then
+  bool beats = false;
+  Task task;
+  task.operation = &operation;
+  task.on_done = [&](Task&) {
+    engine.defer(work([&] {
+      const int before = host.tended;
+      const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
+      while (host.tended < before + 3 && Clock::now() < deadline) std::this_thread::yield();
+      beats = host.tended >= before + 3;
+    }));
+  };
+  {
+    const Engine::Lock lock(engine);
+    engine.start(task);
+  }
+  engine.wait(task, kNever);
+  EXPECT_TRUE(beats);
+  engine.unwatch();
 }
 
 TEST(CallBack, RunsWhatACallbackMakesBehindIt) {
