@@ -42,7 +42,6 @@ Exchange exchange(plan::PlanBuilder& builder, Rank peer, const ChunkRange& sourc
 
 plan::Plan build(const plan::PlanRequest& request) {
   const int ranks = request.ranks;
-  const bool equal_blocks = request.collective == Collective::kAllToAll;
   plan::PlanBuilder builder(request, "pairwise", ranks, ranks);
   builder.reserve(static_cast<std::size_t>(3 * ranks) * request.chunks);
   builder.copy(builder.output(request.rank), builder.input(request.rank));
@@ -54,7 +53,7 @@ plan::Plan build(const plan::PlanRequest& request) {
     if (peer == request.rank) continue;
     ChunkRange source = builder.input(peer);
     if (request.in_place) {
-      if (staged.count == 0 || !equal_blocks) staged = builder.add_scratch(source);
+      if (staged.count == 0) staged = builder.add_scratch(source);
       builder.copy(staged, source);
       source = staged;
     }

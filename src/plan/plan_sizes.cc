@@ -1,7 +1,5 @@
 #include "plan/plan_sizes.h"
 
-#include <algorithm>
-
 namespace unisono::plan {
 namespace {
 
@@ -146,10 +144,7 @@ std::uint64_t ChunkSizes::of(Rank rank, Buffer buffer, std::uint32_t chunk) cons
   if (collective == Collective::kAllToAllV) {
     const Rank from = buffer == Buffer::kInput ? rank : owner;
     const Rank to = buffer == Buffer::kInput ? owner : rank;
-    // In place both directions of a pair share their memory, hence their length.
-    const bool shared =
-        plan.request.in_place || plans_[static_cast<std::size_t>(owner)].request.in_place;
-    name = shared ? pair_name(std::min(from, to), std::max(from, to)) : pair_name(from, to);
+    name = pair_name(from, to);
   }
   return name * chunks + in_block;
 }

@@ -20,10 +20,11 @@ inline std::vector<plan::Plan> build_all(const algorithms::Algorithm& algorithm,
                                          InPlace in_place = InPlace::kNobody) {
   std::vector<plan::Plan> plans;
   plans.reserve(static_cast<std::size_t>(request.ranks));
+  const bool may_be = facts_of(request.collective).in_place != unisono::InPlace::kNever;
   for (Rank rank = 0; rank < request.ranks; ++rank) {
     request.rank = rank;
-    request.in_place =
-        in_place == InPlace::kEverybody || (in_place == InPlace::kOddRanks && rank % 2 == 1);
+    request.in_place = may_be && (in_place == InPlace::kEverybody ||
+                                  (in_place == InPlace::kOddRanks && rank % 2 == 1));
     plans.push_back(algorithm.build(request));
   }
   return plans;

@@ -130,7 +130,8 @@ TEST_P(EveryAlgorithm, ServesOneRank) {
   EXPECT_EQ(GetParam().refuses(one), "");
   EXPECT_TRUE(plan::check_plans(plan_test::build_all(GetParam(), one)).ok());
   const auto in_place = plan_test::build_all(GetParam(), one, InPlace::kEverybody);
-  EXPECT_TRUE(in_place.front().steps.empty()) << plan::text_of(in_place.front());
+  EXPECT_EQ(in_place.front().steps.empty(), in_place.front().request.in_place)
+      << plan::text_of(in_place.front());
 }
 
 INSTANTIATE_TEST_SUITE_P(Plans, EveryAlgorithm, testing::ValuesIn(algorithms::catalog()),

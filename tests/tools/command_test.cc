@@ -117,6 +117,8 @@ TEST(Commands, NameThemselvesTheOptionAndTheValueThatIsWrong) {
         std::pair("info --why", "unisono info: --why: its value is missing"),
         std::pair("plan all_reduce --cost --topology nodes=8x4",
                   "8 x 4 = 32 ranks, but --ranks is 4: add -n 32"),
+        std::pair("plan all_to_all_v --in-place",
+                  "all_to_all_v has no --in-place: its input and output never share"),
         std::pair("perf all_reduce -o foo", "unisono perf: --op: 'foo' is none of: sum prod"),
         std::pair("tune -n 1", "unisono tune: --ranks: 1 is outside 2 to"),
         std::pair("info --why foo",

@@ -111,6 +111,10 @@ Result<PlanRequest> request_from(const Options& options) {
   request.root = options.root;
   request.rank = options.rank.value_or(0);
   request.chunks = options.chunks;
+  if (options.in_place && facts_of(request.collective).in_place == InPlace::kNever) {
+    return invalid("{} has no --in-place: its input and output never share their memory",
+                   name_of(request.collective));
+  }
   request.in_place = options.in_place;
   request.commutative = !options.ordered;
   if (options.canonical) request.order = Order::kCanonical;
