@@ -232,7 +232,7 @@ Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> r
     // The segment is fresh: its first block is the world's.
     if (runtime->world().rank == 0) {
       UNISONO_ASSIGN(const std::uint32_t block, runtime->shared_segment()->reserve_block());
-      UNISONO_ASSERT(block == 0, "a fresh segment starts with block 0");
+      if (block != 0) return Status(ErrorCode::kProtocol, "a rank has taken the first block");
     }
     UNISONO_ASSIGN(std::unique_ptr<shm::SegmentGroup> group,
                    runtime->shared_segment()->open_group(0, indices));

@@ -125,12 +125,13 @@ void Group::await_readers() const {
 ErrorCode Group::raised(Rank* failed_rank) const {
   const std::uint64_t word = state_->group->header().raised.load(std::memory_order_acquire);
   if (word == 0) return ErrorCode::kOk;
-  // Any member may have written it: a rank that does not exist is nobody.
+  // Any member may have written it: a rank that does not exist is nobody, and no cause is none.
   const std::uint64_t named = word >> 8;
   const auto size = static_cast<std::uint64_t>(state_->group->size());
   if (failed_rank != nullptr) *failed_rank = named <= size ? static_cast<Rank>(named) - 1 : -1;
   const auto code = static_cast<ErrorCode>(word & 0xff);
-  return static_cast<int>(code) >= kErrorCodeCount ? ErrorCode::kProtocol : code;
+  const bool is_cause = code != ErrorCode::kOk && static_cast<int>(code) < kErrorCodeCount;
+  return is_cause ? code : ErrorCode::kProtocol;
 }
 
 }  // namespace unisono::native

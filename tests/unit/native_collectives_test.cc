@@ -492,6 +492,10 @@ TEST(NativeFailures, ARaisedRankThatDoesNotExistIsNobody) {
       rank.check(group.raised(&failed_rank) == ErrorCode::kAborted, "the cause is lost");
       rank.check(failed_rank == -1, "it names rank " + std::to_string(failed_rank));
     }
+    for (const std::uint64_t word : {2ull << 8, 2ull << 8 | 0xff}) {
+      header.raised.store(word);
+      rank.check(group.raised(nullptr) == ErrorCode::kProtocol, "no cause is one");
+    }
   };
   EXPECT_THAT(run_threads(2, {}, body), IsEmpty());
 }
