@@ -54,7 +54,7 @@ TEST_P(Deadline, ThatIsShortNamesTheRankThatHadNotArrived) {
         EXPECT_TRUE(eventually([&] { return ended == 3; }));
         return;
       }
-      const CallOptions at_once{.timeout = milliseconds(250), .algorithm = "ring"};
+      const CallOptions at_once{.timeout = milliseconds(450), .algorithm = "ring"};
       const Outcome outcome = outcome_of([&] { comm.all_reduce(data, ops::sum, at_once); });
       ++ended;
       ASSERT_TRUE(outcome.written);

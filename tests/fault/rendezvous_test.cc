@@ -469,10 +469,12 @@ TEST(RendezvousVariables, ATuningFileThatIsMalformedIsNamedByLine) {
 
 class Litter : public testing::TestWithParam<std::string> {
  protected:
-  // Guests of tests/vm keep their memory there, and run beside this test.
+  // Guests of tests/vm keep their memory there and other tests a folder, and run beside this one.
   static auto shared_names() {
     auto names = names_in("/dev/shm");
-    std::erase_if(names, [](const std::string& name) { return name.starts_with("unisono-vm."); });
+    std::erase_if(names, [](const std::string& name) {
+      return name.starts_with("unisono-vm.") || name.starts_with("unisono-test-");
+    });
     return names;
   }
 };

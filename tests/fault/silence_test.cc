@@ -23,7 +23,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 // Long enough for processes that a sanitizer slows down.
-constexpr std::chrono::milliseconds kLimit{is_thread_sanitized() ? 3000 : 1000};
+constexpr std::chrono::milliseconds kLimit{is_sanitized() ? 3000 : 1000};
 constexpr int kStopRanks = 4;
 
 // What outlives a failure: a barrier of those that go on, without a communicator.

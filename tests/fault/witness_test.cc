@@ -10,6 +10,7 @@
 
 #include "tests/fault/network_host.h"
 #include "tests/fault/role_report.h"
+#include "tests/support/watchdog.h"
 #include "unisono/unisono.hpp"
 
 namespace unisono::test {
@@ -70,7 +71,8 @@ class SwitchedJob {
           std::vector<std::string>{
               "TEST_NETWORK=" + host(rank).path(), "RANK=" + std::to_string(rank),
               "WORLD_SIZE=" + std::to_string(kHosts), "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1",
-              "UNISONO_SILENCE=6s",  // of which witnesses have a twelfth to answer in
+              // Of which witnesses have a twelfth to answer in.
+              std::string("UNISONO_SILENCE=") + (is_sanitized() ? "12s" : "6s"),
               "UNISONO_RENDEZVOUS=tcp://" + address_of(0) + ":4411", "UNISONO_TIMEOUT=50s",
               "UNISONO_JOB_KEY=a key of four hosts, known to all",
               "UNISONO_INTERFACE=" + address_of(rank)});

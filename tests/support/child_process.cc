@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 
@@ -137,12 +138,15 @@ int ChildProcess::wait(Duration patience) {
 }
 
 int free_port() {
-  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  static std::vector<UniqueFd> kept;
+  const UniqueFd& fd = kept.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t bytes = sizeof address;
-  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 ||
+  const int on = 1;
+  if (setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      bind(fd.get(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 ||
       getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) {
     std::abort();
   }

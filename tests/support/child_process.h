@@ -54,7 +54,8 @@ class ChildProcess {
   std::string output_;
 };
 
-/// A port of 127.0.0.1 that was free a moment ago.
+/// A free port of 127.0.0.1, which the system gives to nobody else as long as this program runs.
+/// Who sets SO_REUSEADDR, as all of unisono, can listen there.
 int free_port();
 
 }  // namespace unisono::test

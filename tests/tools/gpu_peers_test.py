@@ -75,7 +75,7 @@ class Peers(unittest.TestCase):
         """Outcome and note of the part of the run, and the run's status."""
         folder = self.place.name
         result = run(folder, "--rehearse", "--programs", BUILD, "--call", "2", "--only", "peers",
-                     "--seconds", "8", DRIVER=DRIVER, REHEARSE_PEERS="yes", NCCL_LIBRARY=NCCL,
+                     "--seconds", "14", DRIVER=DRIVER, REHEARSE_PEERS="yes", NCCL_LIBRARY=NCCL,
                      **TORCH, **environment)
         return *parts(folder, 2)["peers"], result.returncode
 

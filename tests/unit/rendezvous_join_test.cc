@@ -100,7 +100,7 @@ TEST_P(JoinAt, AllRanksGetTheSameWorld) {
 // Who waits hears from rank 0 that it lives.
 TEST_P(JoinAt, ARankMayComeLaterThanAnySilence) {
   RendezvousPoint place = point();
-  place.silence = milliseconds(600);
+  place.silence = milliseconds(1500);
   std::vector<Candidate> early = world_of(place, 3);
   std::vector<Candidate> late{early.back()};
   early.pop_back();
@@ -290,7 +290,7 @@ TEST(Join, FileAndKeyLeadRanksOfOtherHostsOverTcp) {
 TEST(Join, WhoWaitsInVainIsSaidOnceBeforeTheDeadline) {
   test::LogGuard log;
   for (const Rank alone : {1, 0}) {
-    auto candidates = world_of(abstract_point(), 2, milliseconds(200));
+    auto candidates = world_of(abstract_point(), 2, milliseconds(1000));
     candidates[static_cast<std::size_t>(alone)].point.warn_after = milliseconds(1);
     candidates.erase(candidates.begin() + (1 - alone));
     EXPECT_EQ(meet(candidates)[0].status.code(), ErrorCode::kRendezvous);

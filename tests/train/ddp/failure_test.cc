@@ -143,7 +143,7 @@ TEST_P(Failure, WhoFailsByItsStatisticsNamesTheRankThatTheseWaitedFor) {
     run_ranks(3, GetParam(), [&](Communicator& comm) {
       Communicator own = comm.duplicate();
       ToyModel model;
-      train::SyncBatchNormExchange exchange(own, {.timeout = std::chrono::milliseconds(200)});
+      train::SyncBatchNormExchange exchange(own, {.timeout = std::chrono::milliseconds(1500)});
       train::ZeroOptimizer zero(model, own, [](std::size_t n) { return train::make_sgd(n); },
                                 {.broadcast_buffers = false});
       const train::Pass pass{.statistics = is_known ? &exchange : nullptr};
