@@ -305,8 +305,10 @@ Status place_in_buffer(Call* call, std::size_t elements, Rank rank, int size) {
     offset = call->count * static_cast<std::size_t>(rank) * size_of(call->type);
   } else {
     const BlockCounts blocks = blocks_come_in ? input_counts(*call) : output_counts(*call);
+    // A root's blocks that go out are only read: its own stays where it is.
+    const Use use = facts.has_root() && blocks_come_in ? Use::kRead : Use::kWritten;
     std::size_t extent = 0;
-    UNISONO_TRY(extent_of(blocks, "the buffer", Use::kWritten, size, size_of(call->type), &extent));
+    UNISONO_TRY(extent_of(blocks, "the buffer", use, size, size_of(call->type), &extent));
     const auto own = static_cast<std::size_t>(rank);
     call->count = blocks.counts[own];
     offset = blocks.begin(own) * size_of(call->type);

@@ -236,6 +236,26 @@ TEST(PlaceInBuffer, FindsThisRanksBlock) {
   EXPECT_EQ(call.out, memory + 16);
 }
 
+TEST(PlaceInBuffer, KeepsBlocksApartThatAreWritten) {
+  Call call = with(call_of(Collective::kScatterV), [](Call& c) {
+    c.out = memory;
+    c.root = kSelf;
+    c.in_counts = three;
+    c.in_displacements = overlapping;
+  });
+  EXPECT_TRUE(place_in_buffer(&call, 21, kSelf, kSize)) << "the root's blocks are only read";
+  EXPECT_EQ(call.in, memory);
+  EXPECT_EQ(call.out, memory + 12);
+  call = with(call_of(Collective::kGatherV), [](Call& c) {
+    c.out = memory;
+    c.root = kSelf;
+    c.out_counts = three;
+    c.out_displacements = overlapping;
+  });
+  EXPECT_THAT(place_in_buffer(&call, 21, kSelf, kSize).message(),
+              HasSubstr("in the buffer overlap"));
+}
+
 TEST(MakeRecord, HoldsWhatRanksMustAgreeOn) {
   const CallRecord reduce = make_record(call_of(Collective::kAllReduce), Order::kAny, 5, 2);
   EXPECT_EQ(reduce.count, 4u);

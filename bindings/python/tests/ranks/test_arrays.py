@@ -164,6 +164,17 @@ def test_outputs_that_are_refused(comm):
         comm.all_reduce(both[:4], both[2:6])
 
 
+def test_blocks_that_go_out_may_overlap(comm):
+    """Also where the root's own stays in the array."""
+    counts, displacements = [4] * comm.size, [0] * comm.size
+    data = np.arange(4.0) if comm.rank == 0 else np.empty(4)
+    if comm.rank == 0:
+        comm.scatter_v(data, None, counts, displacements)
+    else:
+        comm.scatter_v(data)
+    assert data.tolist() == [0, 1, 2, 3]
+
+
 def test_options_that_are_refused(comm):
     data = np.ones(2)
     with pytest.raises(unisono.InvalidArgument, match="'fast': give 'any', 'canonical' or 'exact'"):
