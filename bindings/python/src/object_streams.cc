@@ -144,13 +144,15 @@ void define_object_streams(nb::module_& module) {
   using nb::literals::operator""_a;
   const auto fill = "fill"_a.none();
   const auto sink = "sink"_a.none();
+  const auto staging_bytes = "staging_bytes"_a.none();
+  const auto size_limit = "size_limit"_a.none();
   const auto timeout = "timeout"_a.none();
   module.def("stream_gather_objects", &gather, "member"_a, "data"_a, "size"_a, fill, sink, "root"_a,
-             "staging_bytes"_a, "size_limit"_a, timeout);
+             staging_bytes, size_limit, timeout);
   module.def("stream_all_gather_objects", &all_gather, "member"_a, "data"_a, "size"_a, fill, sink,
-             "staging_bytes"_a, "size_limit"_a, timeout);
+             staging_bytes, size_limit, timeout);
   module.def("stream_broadcast_object", &broadcast, "member"_a, "data"_a, "size"_a, fill, sink,
-             "root"_a, "staging_bytes"_a, "size_limit"_a, timeout);
+             "root"_a, staging_bytes, size_limit, timeout);
 }
 
 }  // namespace unisono::python

@@ -203,15 +203,17 @@ GivenOptions::GivenOptions(nb::handle staging_bytes, nb::handle size_limit, nb::
 
 void define_objects(nb::module_& module) {
   using nb::literals::operator""_a;
+  const auto staging_bytes = "staging_bytes"_a.none();
+  const auto size_limit = "size_limit"_a.none();
   const auto timeout = "timeout"_a.none();
-  module.def("gather_objects", &gather, "member"_a, "parts"_a, "root"_a, "staging_bytes"_a,
-             "size_limit"_a, timeout);
-  module.def("all_gather_objects", &all_gather, "member"_a, "parts"_a, "staging_bytes"_a,
-             "size_limit"_a, timeout);
-  module.def("broadcast_object", &broadcast, "member"_a, "parts"_a, "root"_a, "staging_bytes"_a,
-             "size_limit"_a, timeout);
-  module.def("scatter_objects", &scatter, "member"_a, "objects"_a, "root"_a, "staging_bytes"_a,
-             "size_limit"_a, timeout);
+  module.def("gather_objects", &gather, "member"_a, "parts"_a, "root"_a, staging_bytes, size_limit,
+             timeout);
+  module.def("all_gather_objects", &all_gather, "member"_a, "parts"_a, staging_bytes, size_limit,
+             timeout);
+  module.def("broadcast_object", &broadcast, "member"_a, "parts"_a, "root"_a, staging_bytes,
+             size_limit, timeout);
+  module.def("scatter_objects", &scatter, "member"_a, "objects"_a, "root"_a, staging_bytes,
+             size_limit, timeout);
 }
 
 }  // namespace unisono::python

@@ -187,7 +187,14 @@ def test_wrong_roots_and_numbers(comm):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"timeout": -1}, {"timeout": "soon"}, {"staging_bytes": -1}, {"size_limit": 1 << 64}],
+    [
+        {"timeout": -1},
+        {"timeout": "soon"},
+        {"staging_bytes": -1},
+        {"staging_bytes": None},
+        {"size_limit": 1 << 64},
+        {"size_limit": None},
+    ],
 )
 def test_options_that_are_wrong_on_one_rank(comm, wrong):
     """The others hear of it. What is wrong is told to the rank itself."""
