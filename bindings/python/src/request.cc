@@ -101,7 +101,9 @@ PendingCall::~PendingCall() {
 Status PendingCall::status() const {
   const Status status = request_.status();
   if (!status) return status;
-  return is_settled() ? whole_ : check_is_whole();
+  if (is_settled()) return whole_;
+  // What came is the library's until the call is over.
+  return is_known_over_ != nullptr && *is_known_over_ ? check_is_whole() : Status();
 }
 
 // Fails where a message ended inside an element. Of other calls the bytes say nothing: the request
@@ -170,9 +172,11 @@ void PendingCall::on_completion(nb::object function) {
   const std::shared_ptr<Callback> callback(new Callback(std::move(function)), [](Callback* given) {
     bury(std::unique_ptr<Mortal>(given));
   });
+  if (is_known_over_ == nullptr) is_known_over_ = std::make_shared<bool>(false);
   const WithoutGil released;
-  request_.on_completion([callback](const Status&) {
+  request_.on_completion([callback, is_over = is_known_over_](const Status&) {
     with_interpreter([&] {
+      *is_over = true;
       try {
         callback->function();
       } catch (nb::python_error& error) {

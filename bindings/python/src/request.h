@@ -57,9 +57,10 @@ class PendingCall : public Mortal {
   Request request_;
   std::unique_ptr<BorrowedCall> call_;  ///< none once the call is over
   std::size_t item_bytes_;
-  nb::object failure_;        ///< of a user operator
-  std::exception_ptr error_;  ///< of the library
-  Status whole_;              ///< of a call that is over: check_is_whole()
+  std::shared_ptr<bool> is_known_over_;  ///< by callbacks, if there are any; under the GIL
+  nb::object failure_;                   ///< of a user operator
+  std::exception_ptr error_;             ///< of the library
+  Status whole_;                         ///< of a call that is over: check_is_whole()
 };
 
 void define_requests(nb::module_& module);

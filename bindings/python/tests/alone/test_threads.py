@@ -266,6 +266,22 @@ def test_a_request_keeps_its_communicator():
         comm.barrier()
 
 
+def test_the_status_of_a_receive_that_goes_on():
+    """The message ends inside an element, as its announcement says before it has come."""
+
+    def body(comm):
+        if comm.rank == 1:
+            comm.send(np.ones(2**23 - 1, np.float32), 0)
+            return
+        request = comm.receive_async(np.zeros(2**22, "M8[s]"), 1)
+        while request.status is None and not request.test():
+            pass
+        assert request.test()
+        assert isinstance(request.status, unisono.InvalidArgument)
+
+    unisono.spawn(2, body, transport="tcp", timeout=20)
+
+
 def test_requests_that_are_over_keep_no_arrays():
     class Watched(np.ndarray):
         pass
