@@ -227,6 +227,16 @@ def test_a_group_of_ranks_in_one_thread():
         comm.close()
 
 
+def is_in_use(comm):
+    """Whether another thread is in a call. The one that asks is refused, and in nobody's way."""
+    try:
+        comm.barrier(timeout=-1)
+    except unisono.InvalidArgument:
+        return False
+    except RuntimeError:
+        return True
+
+
 def test_two_threads_with_one_communicator():
     with unisono.init() as comm:
         out = np.zeros(1)
@@ -237,7 +247,9 @@ def test_two_threads_with_one_communicator():
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        time.sleep(0.2)
+        end = time.monotonic() + 10
+        while not is_in_use(comm) and time.monotonic() < end:
+            time.sleep(0.001)
         for call in (
             lambda: comm.send(np.ones(1), 0),
             lambda: comm.barrier_async(),
