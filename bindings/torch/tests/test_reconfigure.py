@@ -1,9 +1,11 @@
 """Ranks that die, leave, come and change places in one process group: reconfigure() of torch 2.14
 and newer. Each case starts processes of its own, which exchange their handles in a file."""
 
+import os
 import signal
 import textwrap
 import unittest
+import unittest.mock
 
 import torch.distributed as dist
 
@@ -174,6 +176,35 @@ class Reconfigure(unittest.TestCase):
                 dist._reconfigure(3 + rank, handles)
             regroup(10, [0, 1, 2])
             dist.destroy_process_group()
+            """,
+        )
+
+    # Without the caches of freed memory that malloc() has for threads, a use after it shows.
+    @unittest.mock.patch.dict(os.environ, GLIBC_TUNABLES="glibc.malloc.tcache_count=0")
+    def test_other_threads_may_make_calls_meanwhile(self):
+        self.assertAllEnd(
+            1,
+            """
+            import threading
+            begin()
+            backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+            is_over = False
+            def call():
+                while not is_over:
+                    backend.allreduce_coalesced([])
+            threads = [threading.Thread(target=call, daemon=True) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            end = time.monotonic() + 5
+            for uuid in range(3000):
+                dist._reconfigure(uuid, [dist._get_reconfigure_handle()]).wait()
+                if time.monotonic() > end:
+                    break
+            assert all(thread.is_alive() for thread in threads), "a call was refused"
+            is_over = True
+            for thread in threads:
+                thread.join()
+            add_up([0])
             """,
         )
 

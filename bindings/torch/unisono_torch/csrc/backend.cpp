@@ -48,8 +48,8 @@ UnisonoBackend::UnisonoBackend(CommPointer comm, int rank, int size, millisecond
                                std::string name, GlobalRanks global_ranks)
     : Backend(rank, size),
       name_(std::move(name)),
-      global_ranks_(std::make_shared<const GlobalRanks>(std::move(global_ranks))),
       comm_(std::move(comm)),
+      global_ranks_(std::make_shared<const GlobalRanks>(std::move(global_ranks))),
       timeout_(clamped(timeout)) {
   init();
 }
@@ -68,6 +68,11 @@ CommPointer UnisonoBackend::comm() {
 CommPointer UnisonoBackend::comm_or_null() {
   const std::lock_guard lock(comm_mutex_);
   return comm_;
+}
+
+std::shared_ptr<const GlobalRanks> UnisonoBackend::global_ranks() {
+  const std::lock_guard lock(comm_mutex_);
+  return global_ranks_;
 }
 
 WorkPointer UnisonoBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {

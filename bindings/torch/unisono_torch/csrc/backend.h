@@ -151,15 +151,16 @@ class UnisonoBackend : public c10d::Backend {
   size_t own() const { return static_cast<size_t>(getRank()); }
   CommPointer comm();
   CommPointer comm_or_null();
+  std::shared_ptr<const GlobalRanks> global_ranks();
   unisono_comm* comm_under_lock() const;
   void replace_comm(CommPointer comm, std::string why_none);
 
   const std::string name_;
-  std::shared_ptr<const GlobalRanks> global_ranks_;
   std::mutex mutex_;  // one thread at a time starts calls
   // abort() takes this one alone: a split holds the other until all ranks have come.
   std::mutex comm_mutex_;
-  CommPointer comm_;  // read under either mutex, changed under both, as the next one
+  CommPointer comm_;  // read under either mutex, changed under both, as the next two
+  std::shared_ptr<const GlobalRanks> global_ranks_;
   std::string why_no_comm_ = "it has no members before its first reconfigure()";
   // The group that was made of this one last, and the store and ranks that were given for it.
   std::optional<c10::weak_intrusive_ptr<c10d::Store>> child_store_;

@@ -134,10 +134,18 @@ std::string text_of_exception() {
 // Ends what the group has been. Those who need this rank there are told that it has left.
 void UnisonoBackend::replace_comm(CommPointer comm, std::string why_none) {
   CommPointer old;
-  const std::scoped_lock lock(mutex_, comm_mutex_);
-  old = std::exchange(comm_, std::move(comm));
-  why_no_comm_ = std::move(why_none);
-  is_coalescing_ = false;
+  {
+    const std::scoped_lock lock(mutex_, comm_mutex_);
+    old = std::exchange(comm_, std::move(comm));
+    if (comm_ != nullptr) {
+      rank_ = unisono_comm_rank(comm_.get());
+      size_ = unisono_comm_size(comm_.get());
+    }
+    global_ranks_ = std::make_shared<const GlobalRanks>();
+    why_no_comm_ = std::move(why_none);
+    is_coalescing_ = false;
+  }
+  // What is let go of with its calls may need other locks, Python's for example.
   if (old != nullptr) unisono_comm_close(old.get());
 }
 
@@ -166,9 +174,6 @@ WorkPointer UnisonoBackend::reconfigure(const c10d::ReconfigureOptions& options)
     throw;
   }
   meeting_place_.renew(rank == 0);
-  rank_ = rank;
-  size_ = size;
-  global_ranks_ = std::make_shared<const GlobalRanks>();
   sequence_ = 0;
   monitored_barriers_ = 0;
   return c10::make_intrusive<CoalescedWork>(rank_, std::vector<WorkPointer>());

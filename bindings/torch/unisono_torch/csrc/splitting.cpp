@@ -19,7 +19,7 @@ void set_global_ranks(Options& options, const GlobalRanks& ranks) {
 
 c10::intrusive_ptr<c10d::Backend::Options> UnisonoBackend::getBackendOptions() {
   auto options = c10::make_intrusive<Options>(name_, timeout_.load());
-  set_global_ranks(*options, *global_ranks_);
+  set_global_ranks(*options, *global_ranks());
   return options;
 }
 
@@ -53,10 +53,11 @@ c10::intrusive_ptr<c10d::Backend> UnisonoBackend::part_of(const std::vector<int>
   const auto size = static_cast<int>(ranks.size());
   // Parts are told apart by the least of their ranks.
   const int32_t color = is_member ? *std::min_element(ranks.begin(), ranks.end()) : kNoMember;
+  const std::shared_ptr<const GlobalRanks> in_world = global_ranks();
   unisono_comm* part = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    check(unisono_comm_split(comm_under_lock(), color, rank, &part), "split_group", *global_ranks_);
+    check(unisono_comm_split(comm_under_lock(), color, rank, &part), "split_group", *in_world);
   }
   if (!is_member) return nullptr;
   CommPointer comm(part, unisono_comm_destroy);
@@ -64,9 +65,9 @@ c10::intrusive_ptr<c10d::Backend> UnisonoBackend::part_of(const std::vector<int>
               "unisono: split_group: the ranks were given different parts: ", size,
               " ranks are named here, and ", unisono_comm_size(part), " have come");
   GlobalRanks global_ranks;
-  if (!global_ranks_->empty()) {
+  if (!in_world->empty()) {
     for (const int member : ranks) {
-      global_ranks.push_back(global_ranks_->at(static_cast<size_t>(member)));
+      global_ranks.push_back(in_world->at(static_cast<size_t>(member)));
     }
   }
   return c10::make_intrusive<UnisonoBackend>(std::move(comm), rank, size, options.timeout, name_,

@@ -65,7 +65,7 @@ void UnisonoBackend::begin(Started& started, OpType type, Tensors inputs, Tensor
   }
   started.work = c10::make_intrusive<UnisonoWork>(getRank(), type, started.name,
                                                   title_of(name_, started.name), std::move(inputs),
-                                                  std::move(outputs), started.lent, global_ranks_);
+                                                  std::move(outputs), started.lent, global_ranks());
 }
 
 // A stream of the group's own, beside which the application's stream computes on.
@@ -84,7 +84,11 @@ void UnisonoBackend::start(Started& started, const unisono_call& call) {
   made.options = &started.options;
   unisono_request* request = nullptr;
   const std::lock_guard lock(mutex_);
-  check(unisono_start(comm_under_lock(), &made, &request), started.name, *global_ranks_);
+  unisono_comm* const comm = comm_under_lock();
+  TORCH_CHECK(unisono_comm_size(comm) == started.size, "unisono: ", started.name,
+              ": a reconfigure() in another thread has changed the group from ", started.size,
+              " to ", unisono_comm_size(comm), " ranks since the call began; make it again");
+  check(unisono_start(comm, &made, &request), started.name, *global_ranks_);
   started.work->add(request);
   number(started);
 }

@@ -20,10 +20,12 @@ inline unisono_call call_of(unisono_collective collective) {
 
 // A work in the making, from the first line of a call on.
 struct UnisonoBackend::Started {
-  Started(UnisonoBackend* backend, const char* operation) : unfinished(backend), name(operation) {}
+  Started(UnisonoBackend* backend, const char* operation)
+      : unfinished(backend), name(operation), size(backend->getSize()) {}
 
   Unfinished unfinished;
   const char* name;
+  const int size;  // of the group that buffers are checked for
   std::shared_ptr<Lent> lent = std::make_shared<Lent>();
   c10::intrusive_ptr<UnisonoWork> work;
   unisono_call_options options = UNISONO_CALL_OPTIONS_INIT;
