@@ -18,6 +18,13 @@ import torch, torch.distributed as dist
 import unisono_torch
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 torch.set_num_threads(1)
+# Before a start() that gives the ranks little time to meet.
+def await_all():
+    here = dist.FileStore(os.environ["MEETING"] + ".here", -1)
+    here.set_timeout(datetime.timedelta(seconds=40))
+    here.set(str(rank), "")
+    for other in range(size):
+        here.get(str(other))
 def start(seconds=30):
     dist.init_process_group("unisono", init_method="file://" + os.environ["MEETING"], rank=rank,
                             world_size=size, timeout=datetime.timedelta(seconds=seconds))
@@ -150,6 +157,7 @@ class Failures(unittest.TestCase):
         self.assertAllEnd(
             2,
             """
+            await_all()
             start(3)
             if rank == 1:
                 time.sleep(8)
@@ -294,6 +302,7 @@ class Failures(unittest.TestCase):
         self.assertAllEnd(
             2,
             """
+            await_all()
             start(4)
             backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
             if rank == 0:
