@@ -1,11 +1,16 @@
 // What the launcher tells of the records that it holds, of ranks that are made here.
 #include "tools/run/rank_records.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 
 #include <array>
+#include <cerrno>
+#include <fstream>
 #include <memory>
 
+#include "tests/support/temporary_folder.h"
 #include "tests/unit/recorder_record.h"
 
 namespace unisono::run {
@@ -17,6 +22,20 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 constexpr int kRanks = 4;
+
+using ReadEntry = dirent* (*)(DIR*);
+
+// How many entries readdir() gives before it fails; -1: all.
+int readable_entries = -1;
+
+dirent* read_entry(ReadEntry read, DIR* folder) {
+  if (readable_entries == 0) {
+    errno = EIO;
+    return nullptr;
+  }
+  if (readable_entries > 0) --readable_entries;
+  return read(folder);
+}
 
 // The ranks of a launcher, each in one of its jobs.
 class LaunchedRanks : public testing::Test {
@@ -92,5 +111,22 @@ TEST_F(LaunchedRanks, RecordsOfBeforeARestartOfAllTellNothing) {
                                     "float32, sum) (operation 0)"));
 }
 
+TEST(RecordsInAFolder, TellNothingWhereItCannotBeReadToItsEnd) {
+  const unisono::test::TemporaryFolder folder;
+  const RankRecords records(kRanks, {"UNISONO_RECORDER=" + folder.path()});
+  std::ofstream(folder / "other");
+  readable_entries = 3;  // "." and ".." are two
+  EXPECT_EQ(records.verdict(std::vector<Life>(kRanks, Life::kGone)), "");
+  EXPECT_EQ(readable_entries, 0);
+  readable_entries = -1;
+}
+
 }  // namespace
 }  // namespace unisono::run
+
+// In the place of the system's.
+extern "C" dirent* readdir(DIR* folder) {
+  namespace test = unisono::run;
+  static const auto read = reinterpret_cast<test::ReadEntry>(::dlsym(RTLD_NEXT, "readdir"));
+  return test::read_entry(read, folder);
+}

@@ -105,9 +105,10 @@ std::map<std::string, RankRecords::Job> RankRecords::read_jobs(
 // In the folder: of a rank that has joined a job since these were to start.
 bool RankRecords::has_new_record() const {
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
-    const bool is_record = entry.path().extension() == ".record";
-    if (is_record && entry.last_write_time(error) >= began_) return true;
+  std::filesystem::directory_iterator at(folder_, error);
+  for (; at != std::filesystem::directory_iterator(); at.increment(error)) {
+    const bool is_record = at->path().extension() == ".record";
+    if (is_record && at->last_write_time(error) >= began_) return true;
   }
   return false;
 }
