@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <filesystem>
 #include <system_error>
 
@@ -43,10 +44,12 @@ bool can_write_in_place(const std::string& path, fs::file_type type) {
   return static_cast<bool>(UniqueFd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC)));
 }
 
-// Behind the slash a file is no folder.
+// Behind the slash a file is no folder. A new file has a longer name until it is whole.
 bool can_make(const fs::path& path) {
   const fs::path folder = "." / path.parent_path() / "";
-  return ::access(folder.c_str(), W_OK | X_OK) == 0;
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) return false;
+  errno = ENAMETOOLONG;
+  return path.filename().native().size() + kMarkBytes <= NAME_MAX;
 }
 
 }  // namespace

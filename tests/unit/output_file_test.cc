@@ -7,8 +7,12 @@
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -52,6 +56,52 @@ TEST(OutputFile, IsRefusedWhereNoneCanBe) {
   EXPECT_THAT(check_output("").message(), HasSubstr("No such file"));
   EXPECT_TRUE(check_output(folder / "file"));
   EXPECT_EQ(written_in(folder / "file"), "a program");
+}
+
+TEST(OutputFile, OfALongNameIsRefusedBeforeTheWorkOrWritten) {
+  const TemporaryFolder folder;
+  for (const std::size_t length : {234u, 235u, 255u}) {
+    const std::string path = folder / std::string(length, 'x');
+    EXPECT_EQ(check_output(path).ok(), length == 234) << length;
+    EXPECT_EQ(write_output(path, "new").ok(), length == 234) << length;
+    // What is there can be written in place.
+    std::ofstream(path) << "old";
+    EXPECT_TRUE(check_output(path)) << length;
+    EXPECT_TRUE(write_output(path, "new")) << length;
+    EXPECT_EQ(written_in(path), "new") << length;
+  }
+}
+
+TEST(OutputFile, KeepsItsOtherNames) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(write_output(folder / "file", "old"));
+  ASSERT_EQ(link((folder / "file").c_str(), (folder / "other").c_str()), 0);
+  EXPECT_TRUE(write_output(folder / "file", "new"));
+  EXPECT_EQ(written_in(folder / "other"), "new");
+}
+
+TEST(OutputFile, KeepsItsAccessList) {
+  struct Entry {
+    std::uint16_t tag, rights;
+    std::uint32_t id;
+  };
+  struct AccessList {
+    std::uint32_t version = 2;
+    Entry entries[5] = {{1, 6, ~0u}, {2, 6, 4321}, {4, 0, ~0u}, {16, 6, ~0u}, {32, 0, ~0u}};
+  } given;
+  constexpr const char* kName = "system.posix_acl_access";
+  const TemporaryFolder folder;
+  const std::string path = folder / "file";
+  ASSERT_TRUE(write_output(path, "old"));
+  if (setxattr(path.c_str(), kName, &given, sizeof given, 0) != 0) {
+    GTEST_SKIP() << "no access lists here: " << std::strerror(errno);
+  }
+  EXPECT_TRUE(write_output(path, "new"));
+  EXPECT_EQ(written_in(path), "new");
+  AccessList found;
+  found.entries[1].id = 0;
+  EXPECT_EQ(getxattr(path.c_str(), kName, &found, sizeof found), ssize_t{sizeof given});
+  EXPECT_EQ(found.entries[1].id, 4321u);
 }
 
 // A user cannot give away a new file, but may write into another's.

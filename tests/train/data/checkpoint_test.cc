@@ -289,27 +289,31 @@ TEST(CheckpointSave, ThatAnotherHasOvertakenLeavesThatOnesCheckpoint) {
   EXPECT_EQ(files_in(folder), 1u);
 }
 
+/// A process that saves `model` over and over; whether it ever did is its exit status.
+pid_t start_saver(const std::string& path, const Checkpoint& model) {
+  const pid_t saver = ::fork();
+  if (saver != 0) return saver;
+  int saved = 0;
+  for (int i = 0; i < 3000; ++i)
+    saved += thrown_by([&] { save_checkpoint(path, model); }) == "nothing";
+  ::_exit(saved > 0 ? 0 : 1);
+}
+
 // Each overtakes the other, more often where no disk is waited for; what a reader finds is whole
 // all the time.
 TEST(CheckpointSave, OfProcessesThatSaveAtOnceIsAlwaysWhole) {
   const TemporaryFolder folder("/dev/shm");
   const std::string path = folder / "checkpoint";
   save_checkpoint(path, toy(0));
-  std::vector<pid_t> savers;
-  for (const float value : {1.0F, 2.0F}) {
-    savers.push_back(::fork());
-    ASSERT_GE(savers.back(), 0);
-    if (savers.back() > 0) continue;
-    for (int i = 0; i < 3000; ++i) {
-      static_cast<void>(thrown_by([&] { save_checkpoint(path, toy(value)); }));
+  for (const pid_t saver : {start_saver(path, toy(1)), start_saver(path, toy(2))}) {
+    ASSERT_GE(saver, 0);
+    int status = 0;
+    while (::waitpid(saver, &status, WNOHANG) == 0) {
+      EXPECT_EQ(thrown_by([&] { load_checkpoint(path); }), "nothing");
     }
-    ::_exit(0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "a saver never saved";
   }
-  for (const pid_t saver : savers) {
-    while (::waitpid(saver, nullptr, WNOHANG) == 0) {
-      ASSERT_EQ(thrown_by([&] { load_checkpoint(path); }), "nothing");
-    }
-  }
+  EXPECT_NE(load_checkpoint(path).parameters[0].values[0], 0.0F);
   save_checkpoint(path, toy(3));
   EXPECT_EQ(files_in(folder), 1u);
 }
