@@ -69,7 +69,7 @@ class HandOverTransport final : public Transport {
     }
   }
   std::string_view name() const override { return "hand over"; }
-  EndpointTraits traits() const override { return {.captures_sends = true}; }
+  EndpointTraits traits() const override { return {}; }
   std::string address() const override { return ""; }
   Status set_peers(std::vector<std::string>) override { return Status(); }
   Endpoint& endpoint(Rank peer) override {

@@ -111,9 +111,8 @@ struct EndpointTraits {
   /// Larger messages wait for a grant. Of collectives both ends decide by this: who changes it for
   /// a transport raises kWireVersion.
   std::size_t eager_bytes_max = 16 * 1024;
-  std::size_t eager_credit_bytes =
-      256 * 1024;               ///< unconsumed eager bytes per (communicator, channel)
-  bool captures_sends = false;  ///< post_send always answers kDone or kFull
+  /// Unconsumed eager bytes per (communicator, channel).
+  std::size_t eager_credit_bytes = 256 * 1024;
 };
 
 class Transport {

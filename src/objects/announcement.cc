@@ -203,7 +203,6 @@ Result<Agreement> judge(std::span<const Words> table) {
     agreement.bytes.push_back(words[1]);
     agreement.any_producer |= (words[7] & 1) != 0;
   }
-  agreement.limit = table[index_of_least(table, 2)][2];
   agreement.staging = table[index_of_least(table, 3)][3];
   return agreement;
 }

@@ -74,7 +74,6 @@ Words to_words(const Announcement& announcement);
 struct Agreement {
   std::vector<std::uint64_t> bytes;  ///< by rank
   std::uint64_t staging = 0;
-  std::uint64_t limit = 0;
   bool any_producer = false;
 };
 

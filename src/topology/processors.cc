@@ -83,7 +83,6 @@ void read_last_level_cache(hwloc_topology_t topology, hwloc_const_bitmap_t allow
        cache != nullptr; cache = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_L3CACHE, cache)) {
     if (!hwloc_bitmap_intersects(cache->cpuset, allowed)) continue;
     processors->l3_bytes = std::max<std::size_t>(processors->l3_bytes, cache->attr->cache.size);
-    ++processors->l3_count;
   }
 }
 

@@ -25,7 +25,6 @@ struct Processors {
   std::vector<Core> cores;
   int numa_node_count = 1;   ///< nodes that have one of these cores
   std::size_t l3_bytes = 0;  ///< of one last-level cache; 0: unknown
-  int l3_count = 0;          ///< last-level caches that serve these cores
   double cpu_quota = 0;      ///< processors' worth of time granted; 0: no limit
 
   /// Cores that can really be busy at once: the quota counts too. At least 1.

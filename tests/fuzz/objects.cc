@@ -1,6 +1,7 @@
 // What ranks announce about their objects, and encoded objects.
 #include "unisono/objects.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "objects/announcement.h"
@@ -29,9 +30,10 @@ void fuzz_announcement(std::span<const std::byte> input) {
     return;
   }
   require(agreement->bytes.size() == table.size() && agreement->staging > 0, "half an agreement");
-  std::uint64_t total = 0;
+  std::uint64_t limit = ~std::uint64_t{0}, total = 0;
+  for (const Words& words : table) limit = std::min(limit, words[2]);
   for (const std::uint64_t bytes : agreement->bytes) {
-    require(bytes <= agreement->limit, "an object above the limit");
+    require(bytes <= limit, "an object above the limit");
     require(!__builtin_add_overflow(total, bytes, &total), "a total that overflows");
   }
 }

@@ -442,8 +442,7 @@ SimulatedTransport::~SimulatedTransport() = default;
 
 EndpointTraits SimulatedTransport::traits() const {
   return {.eager_bytes_max = fabric_.network_.eager_bytes,
-          .eager_credit_bytes = fabric_.network_.credit_bytes,
-          .captures_sends = fabric_.network_.lend_one_in == 0};
+          .eager_credit_bytes = fabric_.network_.credit_bytes};
 }
 
 SimulatedTransport::Link& SimulatedTransport::link(Rank peer) {

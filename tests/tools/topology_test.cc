@@ -243,7 +243,6 @@ TEST(Processors, AreMadeUpFromADescription) {
   ASSERT_TRUE(processors) << processors.status().message();
   EXPECT_EQ(processors->cores.size(), 16u);
   EXPECT_EQ(processors->numa_node_count, 2);
-  EXPECT_EQ(processors->l3_count, 4);
   EXPECT_EQ(processors->cores[15].cpus.size(), 2u);
   EXPECT_EQ(made_up_processors("nonsense").status().code(), ErrorCode::kInvalidArgument);
 }

@@ -63,7 +63,7 @@ class LoopbackTransport final : public Transport {
   ~LoopbackTransport() override;
 
   std::string_view name() const override { return "loopback"; }
-  EndpointTraits traits() const override { return {.captures_sends = true}; }
+  EndpointTraits traits() const override { return {}; }
   std::string address() const override { return "loopback"; }
   Status set_peers(std::vector<std::string> addresses) override;
   Endpoint& endpoint(Rank peer) override;
