@@ -79,7 +79,9 @@ class Tracks {
       const RecordedCommunicator* const known = record.find(communicator);
       const std::string text =
           "communicator " + std::to_string(communicator) +
-          (known == nullptr ? "" : " of " + std::to_string(known->size) + " ranks") +
+          (known == nullptr   ? ""
+           : known->size == 1 ? " of 1 rank"
+                              : " of " + std::to_string(known->size) + " ranks") +
           (is_message ? ": messages" : ": collectives");
       for (std::size_t lane = 0; lane < ends.size(); ++lane) {
         name(first_.at(kind) + lane, lane == 0 ? text : text + " " + std::to_string(lane + 1));

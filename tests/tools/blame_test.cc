@@ -377,7 +377,7 @@ TEST(BlameCommand, TheLauncherSaysWhoStoppedFirstAtEachRestart) {
   for (const char* who : {"failed", "all"}) {
     Launcher launcher(restarted(who, 1), {.environment = {"VICTIMS=2"}});
     EXPECT_EQ(launcher.wait(), 0) << launcher.err() << launcher.out();
-    EXPECT_THAT(launcher.err(), ContainsRegex("again \\(1 of 1 restarts\\)\n(.*sending.*\n)?"
+    EXPECT_THAT(launcher.err(), ContainsRegex("again \\(1 of 1 restart\\)\n(.*sending.*\n)?"
                                               ".*blame: rank 2 stopped first: it was ended"));
   }
 }

@@ -279,6 +279,19 @@ TEST(Commands, ReduceInLevelsAsInfoSays) {
   EXPECT_THAT(run("3", "info").output, HasSubstr("UNISONO_LEVELS=3: expected one of auto, off"));
 }
 
+TEST(Commands, InfoCountsOneCoreAsOne) {
+  const auto run_on_one = [](const std::string& line) {
+    return test::run_shell("taskset -c $(taskset -pc $$ | sed 's/.*: //; s/[-,].*//') " +
+                           std::string(UNISONO_COMMAND) + " " + line + " 2>&1")
+        .output;
+  };
+  EXPECT_THAT(run_on_one("info"), HasSubstr(" 1 core, "));
+  EXPECT_THAT(run_on_one("info --machine"),
+              AllOf(ContainsRegex("may use +1 processor[,\n]"),
+                    ContainsRegex("levels +(1 NUMA node of 1 core|no NUMA node known), ")));
+  EXPECT_THAT(run_on_one("run -n 2 --bind-to core -- true"), HasSubstr("may use 1 core;"));
+}
+
 TEST(Commands, InfoProbesEveryTransport) {
   const ShellRun info = run_command("info --json");
   ASSERT_EQ(info.status, 0);

@@ -55,6 +55,12 @@ TEST(Sizes, FormatsWhatParsingReadsBack) {
   EXPECT_EQ(format_bytes_rounded(1024.0 * 1024 - 1), "1.0 MiB");
 }
 
+TEST(Sizes, CountsOneThingAsOne) {
+  EXPECT_EQ(counted(0, "rank", "ranks"), "0 ranks");
+  EXPECT_EQ(counted(std::size_t{1}, "rank", "ranks"), "1 rank");
+  EXPECT_EQ(counted(2, "process", "processes"), "2 processes");
+}
+
 TEST(Sizes, ReadsIntegersAndSecondsInsideTheirBounds) {
   EXPECT_EQ(*parse_integer("-3", "x", -5, 5), -3);
   EXPECT_FALSE(parse_integer("6", "x", -5, 5));

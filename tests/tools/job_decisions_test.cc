@@ -142,7 +142,7 @@ TEST(JobDecisions, AllOfALostLauncherAreOneFailureAndStartOnceItHasCome) {
   job.lose(1);
   EXPECT_THAT(job.orders(), ElementsAre("0: say"));
   EXPECT_THAT(job.last().text, HasSubstr("node 1 is lost: gone; starting its ranks again once it "
-                                         "has come again (1 of 1 restarts)"));
+                                         "has come again (1 of 1 restart)"));
   // Of the same failure: they are not counted.
   job.fails(0);
   EXPECT_THAT(job.orders(), ElementsAre("0: clear 0", "0: start 0"));

@@ -366,7 +366,12 @@ TEST(PerfCommand, ClaimsNoCheckOfABarrier) {
   ASSERT_EQ(json.status, 0) << json.output;
   EXPECT_TRUE(nlohmann::json::parse(json.output)["wrong"].is_null()) << json.output;
   const test::ShellRun text = run_command("barrier -n 2 -I 1 -w 0");
-  EXPECT_THAT(text.output, AllOf(HasSubstr(" N/A\n"), HasSubstr("# 1 rows, not checked\n")));
+  EXPECT_THAT(text.output, AllOf(HasSubstr(" N/A\n"), HasSubstr("# 1 row, not checked\n")));
+}
+
+TEST(PerfCommand, CountsOneRankAsOne) {
+  EXPECT_THAT(run_command("barrier -n 1 -I 1 -w 0").output,
+              AllOf(HasSubstr("# unisono perf barrier: 1 rank; "), HasSubstr("# 1 row, ")));
 }
 
 TEST(PerfCommand, ChecksEveryTypeAndOperator) {

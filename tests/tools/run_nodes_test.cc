@@ -191,7 +191,7 @@ TEST(RunNodes, ALostLauncherIsOneFailureAndItsRanksRejoin) {
   EXPECT_EQ(second->wait(), 1000 + SIGKILL);
   ASSERT_TRUE(
       first->complains("the launcher of node 1 is lost: its connection was closed; starting "
-                       "its ranks again once it has come again (1 of 1 restarts)"))
+                       "its ranks again once it has come again (1 of 1 restart)"))
       << first->err();
   const auto third = nodes.start(1, kRejoining);
   expect_both_end_well(*first, *third);

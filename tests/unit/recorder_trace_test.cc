@@ -80,6 +80,15 @@ TEST(Trace, CallsThatOverlapHaveTracksOfTheirOwn) {
                                    communicator + "messages"));
 }
 
+TEST(Trace, CountsOneRankAsOne) {
+  RecordingRank rank(0, 1);
+  CallRecorder calls(&rank.recorder, 3);
+  calls.open(1, 0);
+  calls.begin(all_reduce(0));
+  EXPECT_EQ(events({rank.read()}, "M").back().at("args").at("name"),
+            "communicator 3 of 1 rank: collectives");
+}
+
 TEST(Trace, KeepsNanosecondsAndQuotesTexts) {
   RankRecord record{.host = "a\"b\\", .opened_ns = 86'400'000'000'000};
   record.calls.push_back({.state = EntryState::kCompleted,

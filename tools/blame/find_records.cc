@@ -20,6 +20,7 @@
 #include "base/errno_text.h"
 #include "base/process_facts.h"
 #include "base/unique_fd.h"
+#include "tools/common/sizes.h"
 #include "topology/host_identity.h"
 
 namespace unisono::blame {
@@ -197,8 +198,8 @@ Job job_of(Ranks ranks, std::vector<std::string>* notes) {
   for (auto& [rank, seen] : ranks) {
     RankRecord& record = seen.record;
     if (record.damaged > 0) {
-      notes->push_back(record.name + ": " + std::to_string(record.damaged) +
-                       " rows are damaged and left out");
+      notes->push_back(record.name + ": " + tools::counted(record.damaged, "row is", "rows are") +
+                       " damaged and left out");
     }
     job.push_back({std::move(record), seen.life});
   }

@@ -10,6 +10,7 @@
 
 #include "tools/blame/verdict_text.h"
 #include "tools/common/json_text.h"
+#include "tools/common/sizes.h"
 #include "tools/common/table.h"
 #include "tools/common/terminal.h"
 
@@ -122,8 +123,8 @@ std::string date_of(std::int64_t realtime_ns) {
 // The same for the job that is shown and for the others.
 std::string title_of(const Job& job) {
   const recorder::RankRecord& one = job.front().record;
-  return fmt::format("job {}: records of {} of {} ranks, began {}", one.job, job.size(),
-                     one.world_size, date_of(began_ns(job)));
+  return fmt::format("job {}: records of {} of {}, began {}", one.job, job.size(),
+                     tools::counted(one.world_size, "rank", "ranks"), date_of(began_ns(job)));
 }
 
 std::string others_text(const std::vector<Job>& others, std::int64_t now_ns) {

@@ -109,8 +109,8 @@ std::vector<std::string> waits_of(const Verdict& verdict, std::int64_t now_ns) {
     const int unknown = group.one->unknown;
     std::string whom = key.second.empty() ? "" : name_ranks(key.second);
     if (unknown > 0) {
-      whom += (whom.empty() ? "" : " and ") + std::to_string(unknown) +
-              (unknown == 1 ? " rank" : " ranks") + " of which no record here tells";
+      whom += (whom.empty() ? "" : " and ") + tools::counted(unknown, "rank", "ranks") +
+              " of which no record here tells";
     }
     std::string text = name_ranks(group.ranks);
     if (group.one->is_told) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -28,6 +29,12 @@ Result<std::int64_t> parse_integer(std::string_view text, std::string_view what,
 
 /// A plain decimal number of seconds, "5" or "0.25", inside [0, max].
 Result<double> parse_seconds(std::string_view text, std::string_view what, double max);
+
+/// "1 rank", "3 ranks".
+template <std::integral Count>
+std::string counted(Count count, std::string_view one, std::string_view several) {
+  return std::to_string(count).append(1, ' ').append(count == 1 ? one : several);
+}
 
 /// Exact, and accepted by parse_bytes: the largest suffix that divides, "64K", "1M", "1000".
 std::string format_bytes(std::uint64_t bytes);

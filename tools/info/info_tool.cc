@@ -40,9 +40,11 @@ std::string describe_processors() {
   const Result<topology::Processors> processors = topology::read_processors();
   if (!processors) return processors.error().message();
   std::ostringstream out;
-  out << processors->cores.size() << " cores, " << processors->numa_node_count
-      << " NUMA node(s), L3 " << tools::format_bytes(processors->l3_bytes);
-  if (processors->cpu_quota > 0) out << ", quota of " << processors->cpu_quota << " cores";
+  out << tools::counted(processors->cores.size(), "core", "cores") << ", "
+      << tools::counted(processors->numa_node_count, "NUMA node", "NUMA nodes") << ", L3 "
+      << tools::format_bytes(processors->l3_bytes);
+  const double quota = processors->cpu_quota;
+  if (quota > 0) out << ", quota of " << quota << (quota == 1 ? " core" : " cores");
   return out.str();
 }
 

@@ -51,7 +51,8 @@ std::string describe_limits(const Identity& identity) {
   const topology::Spread& spread = identity.spread;
   const std::string caches = spread.caches > 1 ? fmt::format(" of {} caches", spread.caches) : "";
   const std::string nodes = spread.nodes > 1 ? fmt::format(" of {} nodes", spread.nodes) : "";
-  return fmt::format("{} processors{}{}{}", identity.cpus, caches, nodes, quota);
+  return fmt::format("{}{}{}{}", tools::counted(identity.cpus, "processor", "processors"), caches,
+                     nodes, quota);
 }
 
 // One thing that was tried: its ways by name, each with its time.
@@ -247,11 +248,12 @@ std::string describe_machine(const Config& config) {
     const Match fit = match(identity, here);
     ++(fit == Match::kForeign ? foreign : own);
     if (fit == Match::kForeign) continue;
-    text += fmt::format("\n{} ranks in {} processes, {}{}: {}, {}\n{}{}", identity.ranks,
-                        identity.processes, describe_limits(identity),
-                        fit == Match::kSame ? "" : ", not those of here", found.path,
-                        describe_age(found.age_seconds), table_of(found.facts.trials.host),
-                        table_of(found.facts.trials));
+    text += fmt::format("\n{} in {}, {}{}: {}, {}\n{}{}",
+                        tools::counted(identity.ranks, "rank", "ranks"),
+                        tools::counted(identity.processes, "process", "processes"),
+                        describe_limits(identity), fit == Match::kSame ? "" : ", not those of here",
+                        found.path, describe_age(found.age_seconds),
+                        table_of(found.facts.trials.host), table_of(found.facts.trials));
   }
   if (own == 0)
     text += "\nNothing is known yet: the first calls of jobs of several ranks find out.\n";

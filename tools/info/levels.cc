@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "native/levels.h"
+#include "tools/common/sizes.h"
 #include "topology/processors.h"
 
 namespace unisono::info {
@@ -34,7 +35,8 @@ std::string describe(const std::vector<int>& cores, const char* one, const char*
   for (std::size_t i = 0; i < (is_even ? 1 : cores.size()); ++i) {
     sizes += fmt::format("{}{}", i == 0 ? "" : ", ", cores[i]);
   }
-  return fmt::format("{} {} of {} cores", cores.size(), cores.size() == 1 ? one : several, sizes);
+  return fmt::format("{} of {} {}", tools::counted(cores.size(), one, several), sizes,
+                     sizes == "1" ? "core" : "cores");
 }
 
 const char* name_of_domains(LevelsBy by) {

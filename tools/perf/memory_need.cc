@@ -13,9 +13,9 @@ Status check_memory(const MemoryNeed& need, double physical, double granted) {
   if (wanted < 0.8 * there) return {};
   return Status(
       ErrorCode::kOutOfResources,
-      fmt::format("the buffers of {} ranks need {} of the {} that {}; take a smaller --maxbytes, "
+      fmt::format("the buffers of {} need {} of the {} that {}; take a smaller --maxbytes, "
                   "fewer ranks{} or --mode hot",
-                  need.ranks, tools::format_bytes_rounded(wanted),
+                  tools::counted(need.ranks, "rank", "ranks"), tools::format_bytes_rounded(wanted),
                   tools::format_bytes_rounded(there),
                   is_granted_less ? "the control group grants" : "the machine has",
                   need.kinds > 1 ? ", one kind of --buffers" : ""));

@@ -101,8 +101,8 @@ void Report::header() {
         is_on_device() ? ",ranks_as,gpu_us_median,gpu_loop_us,floor_us" : "");
   }
   if (options_.format != Format::kTable) return;
-  fmt::print("# unisono perf {}: {} ranks; this is {}\n", options_.measured->facts.name,
-             surroundings_.ranks, surroundings_.communicator);
+  fmt::print("# unisono perf {}: {}; this is {}\n", options_.measured->facts.name,
+             tools::counted(surroundings_.ranks, "rank", "ranks"), surroundings_.communicator);
   const Result<Config> config = Config::from_environment();
   fmt::print("# transport {}, algorithm {}, {} buffers\n",
              in_force(options_.transport, config, "UNISONO_TRANSPORT"),
@@ -266,9 +266,10 @@ void Report::footer(std::uint64_t rows, std::uint64_t wrong) {
   progress_.clear();
   if (options_.format != Format::kTable) return;
   const std::string checked = !options_.check ? "not checked"
-                              : wrong == 0    ? "every element right"
-                                              : fmt::format("{} WRONG elements", wrong);
-  fmt::print("# {} rows, {}\n", rows, checked);
+                              : wrong == 0
+                                  ? "every element right"
+                                  : tools::counted(wrong, "WRONG element", "WRONG elements");
+  fmt::print("# {}, {}\n", tools::counted(rows, "row", "rows"), checked);
   flush();
 }
 

@@ -107,8 +107,8 @@ void JobDecisions::on_failure(int node, const std::vector<int>& ranks, const Fai
   const int rank = has_launcher ? ranks.front() : -1;
   const auto starting = [&](const std::string& who, std::string_view why = "") {
     return fmt::format(
-        "{}; starting {} again{} ({} of {} restarts{})", failure.what, who, why, policy_.restarts(),
-        setup_.shape.max_restarts,
+        "{}; starting {} again{} ({} of {}{})", failure.what, who, why, policy_.restarts(),
+        tools::counted(setup_.shape.max_restarts, "restart", "restarts"),
         policy_.restarts() != restarts_before ? "" : ", counted with the failure before");
   };
   const auto order_there = [&](Order::Kind kind, const std::string& text) {

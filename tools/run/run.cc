@@ -17,6 +17,7 @@
 #include "tools/common/environment.h"
 #include "tools/common/invalid.h"
 #include "tools/common/output.h"
+#include "tools/common/sizes.h"
 #include "tools/run/arguments.h"
 #include "tools/run/asking_control.h"
 #include "tools/run/deciding_control.h"
@@ -126,8 +127,8 @@ Result<std::vector<int>> cores_for(const RunArguments& arguments,
       return topology::recommended_binding(processors, local_rank, size, Width::kCore);
     }
     return tools::invalid(
-        "--bind-to core: {} ranks, but this process may use {} cores; use --bind-to none", size,
-        core_count);
+        "--bind-to core: {} ranks, but this process may use {}; use --bind-to none", size,
+        tools::counted(core_count, "core", "cores"));
   }
   // Several launchers on one machine, as in a rehearsal, would all choose the same cores.
   if (arguments.node_count > 1 && is_loopback(arguments.master_address)) return std::vector<int>();
