@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/collective.h"
+#include "base/communicator_id.h"
 #include "base/errno_text.h"
 #include "base/limits.h"
 
@@ -168,11 +169,15 @@ std::int64_t RecordedCall::since_ns() const {
 }
 
 std::string RecordedCall::text() const {
-  if (!is_numbered) return describe(record);
-  if (!is_message()) return describe(record, sequence());
+  const std::string where = of_communicator(communicator);
+  if (!is_message()) {
+    const bool has_foreign_root = record.root >= 0 && communicator != kWorldId;
+    return (is_numbered ? describe(record, sequence()) : describe(record)) + where +
+           (has_foreign_root ? " (the root as it numbers ranks)" : "");
+  }
   const bool sends = record.collective == static_cast<std::uint8_t>(Collective::kSend);
   return describe(record) + (sends ? " to " : " from ") +
-         (peer < 0 ? "any rank" : "rank " + std::to_string(peer)) + " with tag " +
+         (peer < 0 ? "any rank" : "rank " + std::to_string(peer)) + where + " with tag " +
          std::to_string(tag);
 }
 

@@ -38,8 +38,8 @@ struct RecordedCall {
   /// When it was started, or else completed or failed; 0: not known. Of one that was made several
   /// times the last end may be later.
   std::int64_t since_ns() const;
-  /// "all_reduce(count 4, float32, sum) (operation 7)", "send(count 4, uint8) to rank 1 with tag
-  /// 0".
+  /// "all_reduce(count 4, float32, sum) (operation 7)", "send(count 4, uint8) to rank 1 of
+  /// communicator 5 with tag 0"; nothing is said of the world.
   std::string text() const;
 };
 

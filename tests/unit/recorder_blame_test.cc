@@ -195,6 +195,32 @@ TEST(Blame, FollowsWaitsThroughCommunicators) {
   EXPECT_THAT(verdict.standings[1].waits_for, ElementsAre(2));
 }
 
+// Its ranks and operations are numbered apart from those of the job.
+TEST(Blame, ACallIsNamedWithItsCommunicator) {
+  Job job(4);
+  CallRecorder of_2(&job.recorder(2), 5), of_3(&job.recorder(3), 5);
+  of_2.open(2, 0);
+  of_3.open(2, 1);
+  const std::uint64_t sent = of_2.begin(message(Collective::kSend, 1));
+  EXPECT_EQ(job.sentences(job.judge())[1],
+            "rank 2 waits for rank 3 in send(count 4, float32) to rank 1 of communicator 5 with "
+            "tag 7");
+  of_2.end(sent, Status());
+  for (const int rank : {0, 1, 2, 3}) job.make(rank, 0);
+  const std::uint64_t reduced = of_2.begin(all_reduce(0));
+  EXPECT_EQ(job.sentences(job.judge())[1],
+            "rank 2 waits for rank 3 in all_reduce(count 4, float32, sum) (operation 0) of "
+            "communicator 5");
+  of_2.end(reduced, Status());
+  Operation broadcast = all_reduce(1);
+  broadcast.record.collective = static_cast<std::uint8_t>(Collective::kBroadcast);
+  broadcast.record.root = broadcast.peer = 1;
+  of_2.begin(broadcast);
+  EXPECT_EQ(job.sentences(job.judge())[1],
+            "rank 2 waits for rank 3 in broadcast(count 4, float32, root 1) (operation 1) of "
+            "communicator 5 (the root as it numbers ranks)");
+}
+
 TEST(Blame, MessagesWaitForTheirPeers) {
   Job job(3);
   job.world(0).begin(message(Collective::kReceive, 1));

@@ -42,7 +42,8 @@ TEST(Record, ShowsACallAsRunningUntilItEnds) {
   RankRecord read = rank.read();
   ASSERT_EQ(read.calls.size(), 1u);
   EXPECT_EQ(read.calls[0].state, EntryState::kStarted);
-  EXPECT_EQ(read.calls[0].text(), "all_reduce(count 4, float32, sum) (operation 5)");
+  EXPECT_EQ(read.calls[0].text(),
+            "all_reduce(count 4, float32, sum) (operation 5) of communicator 9");
   EXPECT_EQ(read.calls[0].communicator, kId);
   EXPECT_GE(read.calls[0].started_ns, read.opened_ns);
   ASSERT_NE(read.find(kId), nullptr);
@@ -145,9 +146,10 @@ TEST(Record, MessagesOfAKindShareAnEntry) {
   const RankRecord read = rank.read();
   ASSERT_EQ(read.calls.size(), 3u);
   EXPECT_EQ(read.calls[0].times, 10u);
-  EXPECT_EQ(read.calls[0].text(), "send(count 4, float32) to rank 1 with tag 7");
+  EXPECT_EQ(read.calls[0].text(), "send(count 4, float32) to rank 1 of communicator 9 with tag 7");
   EXPECT_EQ(read.calls[1].times, 10u);
-  EXPECT_EQ(read.calls[1].text(), "receive(count 4, float32) from rank 1 with tag 7");
+  EXPECT_EQ(read.calls[1].text(),
+            "receive(count 4, float32) from rank 1 of communicator 9 with tag 7");
   EXPECT_EQ(read.calls[2].tag, 8u);
   EXPECT_EQ(read.find(kId)->begun, 0u);
 }
