@@ -14,6 +14,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::StartsWith;
+using testing::UnorderedElementsAre;
 
 constexpr std::uint32_t kWorld = 0;
 
@@ -219,6 +221,35 @@ TEST(Blame, ACallIsNamedWithItsCommunicator) {
   EXPECT_EQ(job.sentences(job.judge())[1],
             "rank 2 waits for rank 3 in broadcast(count 4, float32, root 1) (operation 1) of "
             "communicator 5 (the root as it numbers ranks)");
+}
+
+TEST(Blame, WhoHangsIsToldFromWhoHasFailed) {
+  for (const int failed : {0, 1}) {
+    Job job(3);
+    job.enter(1 - failed, 0);
+    job.fail(failed, 0, 2);
+    const std::string waits = "rank " + std::to_string(1 - failed) + " waits for rank 2 in ";
+    const std::string fails = "rank " + std::to_string(failed) + " failed because of rank 2 in ";
+    EXPECT_THAT(job.sentences(job.judge()),
+                UnorderedElementsAre("rank 2 stopped first: it has made no call", StartsWith(waits),
+                                     StartsWith(fails)));
+  }
+}
+
+TEST(Blame, CallsOfSeveralCommunicatorsAreNotOne) {
+  Job job(3);
+  std::vector<std::unique_ptr<CallRecorder>> members;
+  for (const int rank : {0, 1}) {
+    for (const int member : {rank, 2}) {
+      const auto id = static_cast<std::uint32_t>(5 + rank);
+      members.push_back(std::make_unique<CallRecorder>(&job.recorder(member), id));
+      members.back()->open(2, member == 2);
+      if (member != 2) members.back()->begin(all_reduce(0));
+    }
+  }
+  EXPECT_THAT(job.sentences(job.judge()),
+              ElementsAre(StartsWith("rank 2 is missing"), StartsWith("rank 0 waits for rank 2 in"),
+                          StartsWith("rank 1 waits for rank 2 in")));
 }
 
 TEST(Blame, MessagesWaitForTheirPeers) {

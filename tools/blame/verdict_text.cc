@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "tools/common/sizes.h"
@@ -83,21 +84,20 @@ std::string verdict_line(const Verdict& verdict, std::int64_t now_ns) {
          (is_missing ? " is missing: it " : " stopped first: it ") + deed_of(verdict, rank, now_ns);
 }
 
-// Ranks in one call that wait for the same ones, as one sentence.
+// Ranks that wait for the same ones in one call, or have failed in it, as one sentence.
 std::vector<std::string> waits_of(const Verdict& verdict, std::int64_t now_ns) {
   struct Group {
     std::vector<Rank> ranks;
-    const Standing* one = nullptr;
-    std::int64_t since_ns = 0;
+    std::int64_t since_ns = INT64_MAX;  // 0: not known of all
   };
-  std::map<std::pair<std::string, std::vector<Rank>>, Group> groups;
+  using Key = std::tuple<std::string, std::vector<Rank>, int, bool, EntryState>;
+  std::map<Key, Group> groups;
   for (const Standing& each : verdict.standings) {
     if (!each.is_held_up || (each.waits_for.empty() && each.unknown == 0)) continue;
-    Group& group = groups[{each.call->text(), each.waits_for}];
+    Group& group =
+        groups[{each.call->text(), each.waits_for, each.unknown, each.is_told, each.call->state}];
     group.ranks.push_back(each.rank);
-    const std::int64_t since = each.call->since_ns();
-    group.since_ns = group.one == nullptr ? since : std::min(group.since_ns, since);
-    group.one = &each;
+    group.since_ns = std::min(group.since_ns, each.call->since_ns());
   }
   std::vector<std::string> sentences;
   for (const auto& [key, group] : groups) {
@@ -106,23 +106,23 @@ std::vector<std::string> waits_of(const Verdict& verdict, std::int64_t now_ns) {
       break;
     }
     const bool is_one = group.ranks.size() == 1;
-    const int unknown = group.one->unknown;
-    std::string whom = key.second.empty() ? "" : name_ranks(key.second);
+    const auto& [call, waits_for, unknown, is_told, state] = key;
+    std::string whom = waits_for.empty() ? "" : name_ranks(waits_for);
     if (unknown > 0) {
       whom += (whom.empty() ? "" : " and ") + tools::counted(unknown, "rank", "ranks") +
               " of which no record here tells";
     }
     std::string text = name_ranks(group.ranks);
-    if (group.one->is_told) {
+    if (is_told) {
       text += " failed because of " + whom;
-    } else if (group.one->call->state == EntryState::kFailed) {
+    } else if (state == EntryState::kFailed) {
       text += " waited in vain for " + whom;
     } else {
       text += (is_one ? " waits for " : " wait for ") + whom;
     }
-    text += " in " + key.first;
+    text += " in " + call;
     const std::string since = time_since(group.since_ns, now_ns);
-    const bool lasts = group.one->call->state == EntryState::kStarted;
+    const bool lasts = state == EntryState::kStarted;
     if (lasts && !since.empty()) text += " since " + since;
     sentences.push_back(std::move(text));
   }
