@@ -11,9 +11,11 @@
 namespace unisono::recorder::test {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::StartsWith;
 using testing::UnorderedElementsAre;
 
@@ -76,8 +78,8 @@ class Job {
     }
     return blame(witnesses_);
   }
-  std::vector<std::string> sentences(const Verdict& verdict) {
-    return blame::sentences_of(verdict, 0);
+  std::vector<std::string> sentences(const Verdict& verdict, std::int64_t now_ns = 0) {
+    return blame::sentences_of(verdict, now_ns);
   }
 
  private:
@@ -137,7 +139,8 @@ TEST(Blame, AKilledRankStoppedFirstThoughSurvivorsWaitForEachOther) {
     EXPECT_THAT(verdict.first, ElementsAre(2, 0));
     EXPECT_THAT(job.sentences(verdict),
                 ElementsAre(HasSubstr("rank 2 stopped first: it was ended after all_reduce"),
-                            HasSubstr("besides, rank 0 has not arrived"),
+                            HasSubstr(life == Life::kRuns ? "besides, rank 0 has not arrived"
+                                                          : "besides, rank 0 was last seen after"),
                             HasSubstr("rank 1 waits for rank 0 in all_reduce")));
   }
 }
@@ -250,6 +253,26 @@ TEST(Blame, CallsOfSeveralCommunicatorsAreNotOne) {
   EXPECT_THAT(job.sentences(job.judge()),
               ElementsAre(StartsWith("rank 2 is missing"), StartsWith("rank 0 waits for rank 2 in"),
                           StartsWith("rank 1 waits for rank 2 in")));
+}
+
+// Records of several hosts that were brought together, hours after the job.
+TEST(Blame, WhatIsNotKnownToLiveIsNotSaidToGoOn) {
+  Job job(3);
+  const std::int64_t hours_later = job.judge().standings[0].witness->record.opened_ns * 2;
+  job.enter(2, 0);
+  for (const int rank : {0, 1}) job.fail(rank, 0, 2);
+  for (const int rank : {0, 1, 2}) job.is(rank, Life::kUnknown);
+  EXPECT_THAT(job.sentences(job.judge(), hours_later)[0],
+              AllOf(HasSubstr("rank 2 stopped first: it was last seen in all_reduce"),
+                    Not(HasSubstr("since"))));
+  Job other(2);
+  other.enter(0, 0);
+  for (const int rank : {0, 1}) other.is(rank, Life::kUnknown);
+  EXPECT_THAT(other.sentences(other.judge(), hours_later),
+              ElementsAre("rank 1 is missing: it has made no call",
+                          AllOf(HasSubstr("rank 0 waits for rank 1"), Not(HasSubstr("since")))));
+  other.is(0, Life::kRuns);
+  EXPECT_THAT(other.sentences(other.judge(), hours_later)[1], HasSubstr("since"));
 }
 
 TEST(Blame, MessagesWaitForTheirPeers) {

@@ -39,11 +39,13 @@ std::string deed_of(const Standing& standing, std::int64_t now_ns) {
   if (standing.call->state == EntryState::kFailed) return error_of(*standing.call);
   if (witness.record.closed_ns != 0) return "left its job" + in_or_after;
   if (witness.life == Life::kHeld) return "is held (SIGSTOP or a debugger)" + in_or_after;
+  const bool may_be_over = witness.life == Life::kUnknown;
   const std::string since = time_since(standing.call->since_ns(), now_ns);
-  const std::string lasting = since.empty() ? "" : " since " + since;
+  const std::string lasting = since.empty() || may_be_over ? "" : " since " + since;
   if (standing.has_only_started()) {
     return "has started " + call + lasting + ", and may not wait for it";
   }
+  if (may_be_over) return "was last seen" + in_or_after;
   if (standing.is_held_up) return "is in " + call + lasting;
   return "has not arrived; its last call was " + call +
          (since.empty() ? ""
@@ -89,6 +91,7 @@ std::vector<std::string> waits_of(const Verdict& verdict, std::int64_t now_ns) {
   struct Group {
     std::vector<Rank> ranks;
     std::int64_t since_ns = INT64_MAX;  // 0: not known of all
+    bool may_be_over = true;            // none of its processes is known to be there
   };
   using Key = std::tuple<std::string, std::vector<Rank>, int, bool, EntryState>;
   std::map<Key, Group> groups;
@@ -98,6 +101,7 @@ std::vector<std::string> waits_of(const Verdict& verdict, std::int64_t now_ns) {
         groups[{each.call->text(), each.waits_for, each.unknown, each.is_told, each.call->state}];
     group.ranks.push_back(each.rank);
     group.since_ns = std::min(group.since_ns, each.call->since_ns());
+    group.may_be_over = group.may_be_over && each.witness->life == Life::kUnknown;
   }
   std::vector<std::string> sentences;
   for (const auto& [key, group] : groups) {
@@ -122,7 +126,7 @@ std::vector<std::string> waits_of(const Verdict& verdict, std::int64_t now_ns) {
     }
     text += " in " + call;
     const std::string since = time_since(group.since_ns, now_ns);
-    const bool lasts = state == EntryState::kStarted;
+    const bool lasts = state == EntryState::kStarted && !group.may_be_over;
     if (lasts && !since.empty()) text += " since " + since;
     sentences.push_back(std::move(text));
   }
