@@ -226,6 +226,22 @@ TEST(Blame, ACallIsNamedWithItsCommunicator) {
             "communicator 5 (the root as it numbers ranks)");
 }
 
+TEST(Blame, AMemberThatHasClosedTheCommunicatorIsToldFromOneThatIsLate) {
+  Job job(2);
+  CallRecorder of_0(&job.recorder(0), 5), of_1(&job.recorder(1), 5);
+  for (CallRecorder* const each : {&of_0, &of_1}) {
+    each->open(2, each == &of_1);
+    each->end(each->begin(all_reduce(0)), Status());
+  }
+  of_0.begin(all_reduce(1));
+  EXPECT_THAT(job.sentences(job.judge())[0], HasSubstr("rank 1 is missing: it has not arrived"));
+  of_1.close();
+  EXPECT_THAT(job.sentences(job.judge())[0],
+              HasSubstr("rank 1 is missing: it has closed communicator 5, and has not arrived"));
+  job.recorder(1).close();
+  EXPECT_THAT(job.sentences(job.judge())[0], HasSubstr("it left its job after"));
+}
+
 TEST(Blame, WhoHangsIsToldFromWhoHasFailed) {
   for (const int failed : {0, 1}) {
     Job job(3);

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/communicator_id.h"
 #include "tools/common/sizes.h"
 
 namespace unisono::blame {
@@ -53,9 +54,28 @@ std::string deed_of(const Standing& standing, std::int64_t now_ns) {
                               since + " ago");
 }
 
+// "has closed communicator 5, and ", of one that others wait in.
+std::string what_it_closed(const Verdict& verdict, const Standing& standing) {
+  const Witness& witness = *standing.witness;
+  if (witness.was_ended() || witness.record.closed_ns != 0) return "";
+  for (const Standing& each : verdict.standings) {
+    const bool waits_for_it =
+        std::binary_search(each.waits_for.begin(), each.waits_for.end(), standing.rank);
+    if (!waits_for_it) continue;
+    const std::uint32_t id = each.call->communicator;
+    const recorder::RecordedCommunicator* const known = witness.record.find(id);
+    if (known == nullptr || known->is_open) continue;
+    return (id == kWorldId ? "has closed the communicator of all ranks"
+                           : "has closed communicator " + std::to_string(id)) +
+           ", and ";
+  }
+  return "";
+}
+
 std::string deed_of(const Verdict& verdict, Rank rank, std::int64_t now_ns) {
   const Standing* const standing = verdict.find(rank);
-  return standing == nullptr ? "has left no record here" : deed_of(*standing, now_ns);
+  return standing == nullptr ? "has left no record here"
+                             : what_it_closed(verdict, *standing) + deed_of(*standing, now_ns);
 }
 
 bool has_unknown(const Verdict& verdict) {
