@@ -76,6 +76,7 @@ class Recorder {
   std::size_t next_row_ = 0;
   bool is_closed_ = false;
   UniqueFd trace_;  // none: no trace is wanted
+  std::string trace_path_;
 };
 
 /// One operation that waits, and what is told of it.

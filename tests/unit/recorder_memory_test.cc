@@ -110,6 +110,25 @@ TEST(RecordMemory, OfALauncherIsTakenByOneRankAtATime) {
   EXPECT_EQ(::fcntl(memory->get(), F_GETFD), FD_CLOEXEC);
 }
 
+// A program may mend its setting and join again: the launcher would read nothing of it.
+TEST(RecordMemory, IsNotTakenWhereATraceCannotBe) {
+  const unisono::test::TemporaryFolder folder;
+  std::ofstream(folder / "file") << "x";
+  const Result<UniqueFd> memory = make_sealed_memory();
+  ASSERT_TRUE(memory);
+  RecordPlace launched, filed{.setting = {.folder = folder / "records"}};
+  ASSERT_TRUE(parse_announcement(announce(memory->get()), &launched.handed_fd, &launched.inode));
+  for (RecordPlace* const place : {&launched, &filed}) {
+    place->trace_folder = folder / "file";
+    EXPECT_FALSE(Recorder::open(*place, {"job", 0, 1, "host"}));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "records"));
+  launched.trace_folder.clear();
+  const auto recorder = Recorder::open(launched, {"job", 0, 1, "host"});
+  ASSERT_TRUE(recorder);
+  EXPECT_TRUE(read_record(memory->get(), ""));
+}
+
 // Ranks that one process has started were handed the same memory, and may join at once.
 TEST(RecordMemory, OfALauncherIsTakenByOneOfManyAtOnce) {
   constexpr std::size_t kTakers = 8;

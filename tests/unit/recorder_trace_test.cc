@@ -1,10 +1,15 @@
 // A trace is JSON that viewers take, whatever a record holds.
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
+#include <csignal>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "recorder/trace.h"
+#include "tests/support/log_guard.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/unit/recorder_record.h"
 
 namespace unisono::recorder::test {
@@ -99,6 +104,45 @@ TEST(Trace, KeepsNanosecondsAndQuotesTexts) {
   EXPECT_EQ(events({record}, "X")[0].at("dur"), 0.001);
   EXPECT_EQ(events({record}, "M")[0].at("args").at("name"), "rank 0 on a\"b\\");
   EXPECT_EQ(events({}, "M").size(), 0u);
+}
+
+// What a rank that is killed leaves, and one that leaves its job.
+TEST(TraceFile, IsWholeFromTheBeginningOn) {
+  const unisono::test::TemporaryFolder folder;
+  auto recorder = Recorder::open({.trace_folder = folder.path()}, {"job", 3, 4, "host"});
+  ASSERT_TRUE(recorder) << recorder.error().message();
+  const auto read = [&] {
+    std::ifstream file(folder / "job-3.json");
+    return nlohmann::json::parse(file, nullptr, false);
+  };
+  const nlohmann::json before = read();
+  EXPECT_FALSE(before.is_discarded());
+  EXPECT_EQ(before.value("traceEvents", nlohmann::json()).size(), 0u);
+  CallRecorder calls(recorder->get(), 0);
+  calls.open(4, 3);
+  calls.end(calls.begin(all_reduce(0)), Status());
+  (*recorder)->close();
+  EXPECT_EQ(read().value("traceEvents", nlohmann::json()).size(), 3u);
+}
+
+TEST(TraceFile, ThatCannotBeWrittenIsNamed) {
+  const unisono::test::TemporaryFolder folder;
+  unisono::test::LogGuard log;
+  auto recorder = Recorder::open({.trace_folder = folder.path()}, {"job", 3, 4, "host"});
+  ASSERT_TRUE(recorder) << recorder.error().message();
+  log.expect("not whole");
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit little{.rlim_cur = 64, .rlim_max = limit.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &little), 0);
+  (*recorder)->close();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(log.lines(),
+              testing::ElementsAre(testing::HasSubstr("rank 3: " + (folder / "job-3.json") +
+                                                      " (UNISONO_TRACE) is not "
+                                                      "whole: File too large; ")));
 }
 
 }  // namespace
