@@ -118,9 +118,7 @@ bool has_ended(std::string_view process) {
   const ProcessFacts facts = facts_of_process(pid);
   // Others' processes may be hidden there.
   if (facts.state == 0) return ::kill(pid, 0) != 0 && errno == ESRCH;
-  // A first thread that has ended may leave others behind.
-  const bool is_corpse = facts.state == 'X' || (facts.state == 'Z' && facts.threads <= 1);
-  return is_corpse || facts.start != start;
+  return is_corpse(facts) || facts.start != start;
 }
 
 }  // namespace unisono

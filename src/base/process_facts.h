@@ -16,6 +16,11 @@ struct ProcessFacts {
   std::uint64_t start = 0;  ///< clock ticks after boot: with the pid it names the process for good
 };
 
+/// It has ended, and its parent has not looked: a first thread that has ended may leave others.
+inline bool is_corpse(const ProcessFacts& facts) {
+  return facts.state == 'X' || (facts.state == 'Z' && facts.threads <= 1);
+}
+
 /// Reads the text of /proc/PID/stat, whatever the program's name.
 ProcessFacts parse_process_facts(std::string_view stat);
 ProcessFacts facts_of_process(int pid);

@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <latch>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "launcher.h"
@@ -142,6 +144,22 @@ int careless_rank() {
 }
 const test::RoleEntry kCarelessRank("careless", careless_rank);
 
+// Another thread communicates, and the first one ends.
+int worker_rank() {
+  static std::latch has_joined(1);
+  std::thread([] {
+    Communicator comm = init();
+    comm.barrier();
+    std::printf("pid of %d=%d\n", comm.rank(), getpid());
+    std::fflush(stdout);
+    has_joined.count_down();
+    pause();
+  }).detach();
+  has_joined.wait();
+  pthread_exit(nullptr);
+}
+const test::RoleEntry kWorkerRank("worker", worker_rank);
+
 std::vector<std::string> ranks(int count, const std::string& role) {
   return {"-n", std::to_string(count), "--", std::filesystem::read_symlink("/proc/self/exe"),
           "--role=" + role};
@@ -185,6 +203,19 @@ TEST(BlameCommand, SaysWhoIsMissingInAJobThatLives) {
       AllOf(HasSubstr(R"("kind":"missing","first":[1])"), HasSubstr(R"("waits_for":[1])"),
             HasSubstr(R"("state":"started")"), HasSubstr(R"("state":"completed")"),
             ContainsRegex(R"("world_size":3,"records":3,"began_s":[0-9.e+]+,"runs":true)")));
+}
+
+TEST(BlameCommand, ARankWhoseFirstThreadHasEndedRuns) {
+  Launcher launcher(ranks(2, "worker"));
+  const pid_t worker = pid_of(launcher, 1, 2);
+  ASSERT_GT(worker, 0) << launcher.err();
+  ASSERT_TRUE(eventually([&] {
+    std::ifstream stat("/proc/" + std::to_string(worker) + "/stat");
+    return std::string((std::istreambuf_iterator<char>(stat)), {}).find(") Z ") !=
+           std::string::npos;
+  }));
+  EXPECT_THAT(blame(std::to_string(launcher.pid())),
+              AllOf(ContainsRegex("\n +1 .* runs "), Not(HasSubstr("ended"))));
 }
 
 TEST(BlameCommand, TheLauncherSaysWhoStoppedFirst) {

@@ -26,6 +26,16 @@ TEST(ProcessFacts, AreFoundBehindAnyName) {
   EXPECT_EQ(facts_of_process(-1).state, 0);
 }
 
+TEST(ProcessFacts, OfAnEndedFirstThreadAreNoCorpsesWhileOthersRun) {
+  const auto is_corpse_of = [](char state, int threads) {
+    return is_corpse({.state = state, .threads = threads});
+  };
+  EXPECT_TRUE(is_corpse_of('Z', 1));
+  EXPECT_TRUE(is_corpse_of('X', 1));
+  EXPECT_FALSE(is_corpse_of('Z', 2));
+  EXPECT_FALSE(is_corpse_of('R', 1));
+}
+
 TEST(ProcessName, TellsWhetherAProcessHasEnded) {
   const std::string own = process_name();
   if (own.empty()) GTEST_SKIP() << "/proc does not show this process and the boot's number";

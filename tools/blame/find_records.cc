@@ -247,9 +247,7 @@ recorder::Life life_of(const RankRecord& record) {
       record.host == host.name && record.boot == host.boot && record.pid_namespace == pid_namespace;
   if (!is_here || record.process_start == 0) return recorder::Life::kUnknown;
   const ProcessFacts facts = facts_of_process(record.pid);
-  if (facts.start != record.process_start || facts.state == 'Z' || facts.state == 'X') {
-    return recorder::Life::kGone;
-  }
+  if (facts.start != record.process_start || is_corpse(facts)) return recorder::Life::kGone;
   const bool is_held = facts.state == 'T' || facts.state == 't';
   return is_held ? recorder::Life::kHeld : recorder::Life::kRuns;
 }
