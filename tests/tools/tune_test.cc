@@ -13,6 +13,7 @@
 
 #include "shell.h"
 #include "tests/support/temporary_folder.h"
+#include "tools/tune/measure.h"
 #include "tools/tune/rows.h"
 #include "tools/tune/task.h"
 
@@ -224,6 +225,22 @@ TEST(TuneRows, LeaveSizesBeyondTheLargestPlanToTheDefaults) {
 
 TEST(TuneRows, IgnoreWhatWasNotMeasured) {
   EXPECT_EQ(rows_text({task(64, "native", kNever), task(64, "ring", kNever)}), "");
+}
+
+TEST(TuneMeasure, ATransportThatFailsIsNamedAndTheOthersAreMeasured) {
+  std::vector<Task> tasks{task(64, "ring", kNever, Link::kUnix),
+                          task(64, "none_of_them", kNever, Link::kTcp),
+                          task(64, "native", kNever, Link::kShm)};
+  const MeasureOptions options{.ranks = 2,
+                               .seconds_per_task = 0.001,
+                               .progress = [](std::size_t, std::string_view) {},
+                               .progress_ends = [] {}};
+  const Status status = measure(tasks, options);
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(status.message(), testing::StartsWith("transport tcp: "));
+  EXPECT_LT(tasks[0].seconds, kNever);
+  EXPECT_EQ(tasks[1].seconds, kNever);
+  EXPECT_LT(tasks[2].seconds, kNever);
 }
 
 TEST(TuneTasks, CoverEveryAlgorithmOnce) {

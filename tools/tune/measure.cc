@@ -108,8 +108,8 @@ bool same_size(const Task& a, const Task& b) {
   return a.collective == b.collective && a.bytes == b.bytes;
 }
 
-void run_rank(Communicator& comm, std::span<const Task> tasks, std::size_t offset,
-              const MeasureOptions& options, double* seconds) {
+void measure_tasks(Communicator& comm, std::span<const Task> tasks, std::size_t offset,
+                   const MeasureOptions& options, double* seconds) {
   std::size_t bytes_max = 0;
   for (const Task& task : tasks) bytes_max = std::max(bytes_max, task.bytes);
   // A size that no block fits in evenly is rounded up to one element for each rank.
@@ -130,9 +130,22 @@ void run_rank(Communicator& comm, std::span<const Task> tasks, std::size_t offse
     contest.run(measured.data() + first);
     first = last;
   }
-  if (comm.rank() != 0) return;
-  std::copy(measured.begin(), measured.end(), seconds);
-  options.progress_ends();
+  if (comm.rank() == 0) std::copy(measured.begin(), measured.end(), seconds);
+}
+
+// What a rank says of its failure comes behind its last line of progress.
+void run_rank(Communicator& comm, std::span<const Task> tasks, std::size_t offset,
+              const MeasureOptions& options, double* seconds) {
+  const auto end_progress = [&] {
+    if (comm.rank() == 0) options.progress_ends();
+  };
+  try {
+    measure_tasks(comm, tasks, offset, options, seconds);
+  } catch (...) {
+    end_progress();
+    throw;
+  }
+  end_progress();
 }
 
 }  // namespace
@@ -147,24 +160,27 @@ Status measure(std::span<Task> tasks, const MeasureOptions& options) {
   if (shared.get() == nullptr) {
     return Status(ErrorCode::kSystem, std::string("mmap: ") + std::strerror(errno));
   }
+  Status failed;
   for (std::size_t first = 0; first < tasks.size();) {
     std::size_t last = first + 1;
     while (last < tasks.size() && tasks[first].link == tasks[last].link) ++last;
+    const std::string transport(algorithms::name_of(tasks[first].link));
     try {
       spawn(options.ranks,
             [&](Communicator& comm) {
               run_rank(comm, tasks.subspan(first, last - first), first, options,
                        shared.get() + first);
             },
-            {.as = SpawnOptions::As::kProcesses,
-             .transport = std::string(algorithms::name_of(tasks[first].link))});
+            {.as = SpawnOptions::As::kProcesses, .transport = transport});
     } catch (const Error& error) {
-      return error.status();
+      const std::string before = failed.ok() ? "" : failed.message() + "; ";
+      failed =
+          Status(error.code(), before + "transport " + transport + ": " + error.status().message());
     }
     first = last;
   }
   for (std::size_t i = 0; i < tasks.size(); ++i) tasks[i].seconds = shared.get()[i];
-  return Status();
+  return failed;
 }
 
 }  // namespace unisono::tune

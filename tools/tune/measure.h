@@ -20,7 +20,8 @@ struct MeasureOptions {
   std::function<void()> progress_ends;
 };
 
-/// Fills in the seconds of one call, of the slowest rank. An error names the failed rank.
+/// Fills in the seconds of one call, of the slowest rank. An error names the transports that
+/// failed, with the rank; the tasks of the others have been measured.
 Status measure(std::span<Task> tasks, const MeasureOptions& options);
 
 }  // namespace unisono::tune

@@ -136,20 +136,22 @@ Status run(const Options& options, const Config& config, const std::string& comm
   warn_if_busy();
   // Ranks are forked: rank 0 of each job goes on with a copy of this line.
   tools::ProgressLine line(stderr, tasks.size());
-  UNISONO_TRY(tune::measure(
+  const Status measured = tune::measure(
       tasks, {.ranks = options.ranks,
               .seconds_per_task = options.budget_ms / 1000,
               .progress = [&](std::size_t done, std::string_view what) { line.update(done, what); },
-              .progress_ends = [&] { line.clear(); }}));
+              .progress_ends = [&] { line.clear(); }});
   const auto rows = tune::best_rows(tasks, options.ranks, shared_cores);
+  if (!measured.ok() && rows.empty()) return measured;
   UNISONO_TRY(write_table(options, header_of(options, shared_cores, command), rows));
   std::printf(
-      "%s: %zu rows\n"
+      "%s: %s\n"
       "Use it, the same on all ranks:  UNISONO_TUNING=%s unisono run -n %d -- ./program\n"
       "What it chooses, and why:       UNISONO_TUNING=%s unisono info --why all_reduce 1M -n %d\n",
-      options.output.c_str(), rows.size(), options.output.c_str(), options.ranks,
-      options.output.c_str(), options.ranks);
-  return Status();
+      options.output.c_str(), tools::counted(rows.size(), "row", "rows").c_str(),
+      options.output.c_str(), options.ranks, options.output.c_str(), options.ranks);
+  if (measured.ok()) return measured;
+  return Status(measured.code(), measured.message() + "; the table is without that");
 }
 
 }  // namespace
