@@ -392,6 +392,8 @@ TEST(PerfCommand, NamesTheWrongArgument) {
   };
   refuses("all_reduc", "'all_reduc'");
   refuses("all_reduce -b 12X", "--minbytes");
+  refuses("all_reduce -b 1M -e 64K", "--minbytes 1M is above --maxbytes 64K");
+  refuses("all_gather -n 1024 -b 1 -e 2K", "--maxbytes 2K is too small");
   refuses("all_reduce --algorithm foo", "no all_reduce algorithm is called 'foo'; choose one of");
   refuses("all_reduce -n 2 --transport loopback", "add --as threads");
   refuses("p2p -n 2 --algorithm nonsense", "--algorithm: p2p goes to one peer");

@@ -68,8 +68,8 @@ void print_rdma_ports(const Config& config) {
                       {"reason", tools::Align::kLeft}});
   for (const VerbsPort& port : *ports) {
     table.add_row({port.device + ":" + std::to_string(port.port), port.state, port.link_layer,
-                   port.gid, port.gid_type, std::to_string(port.mtu_bytes), describe_rate(port),
-                   port.usable ? "yes" : "no", port.reason});
+                   port.gid, port.gid_type, std::to_string(port.mtu_bytes) + " B",
+                   describe_rate(port), port.usable ? "yes" : "no", port.reason});
   }
   std::printf("%s\n", table.text().c_str());
 }

@@ -323,7 +323,8 @@ std::string_view name_of(RanksAs as) { return as == RanksAs::kThreads ? "threads
 Result<std::vector<std::uint64_t>> list_sizes(std::uint64_t min, std::uint64_t max,
                                               std::uint64_t factor, std::uint64_t step) {
   if (min > max) {
-    return tools::invalid("--minbytes {} is above --maxbytes {}", min, max);
+    return tools::invalid("--minbytes {} is above --maxbytes {}", tools::format_bytes(min),
+                          tools::format_bytes(max));
   }
   if (step == 0 && factor < 2) {
     return tools::invalid("--stepfactor: {} never ends; at least 2", factor);

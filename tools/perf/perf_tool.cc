@@ -138,12 +138,13 @@ Status check_rows(const Options& options, int ranks, const std::vector<Row>& row
   const std::string element =
       fmt::format("one element of {}{} takes {} bytes", unisono::name_of(smallest),
                   is_divided ? fmt::format(" for each of the {} ranks", ranks) : "", needed);
-  return Status(ErrorCode::kInvalidArgument,
-                options.bytes_max < needed
-                    ? fmt::format("--maxbytes {} is too small: {}", options.bytes_max, element)
-                    : fmt::format("no size from --minbytes {} to --maxbytes {} is large enough: "
-                                  "{}; set --minbytes {}",
-                                  options.sizes.front(), options.bytes_max, element, needed));
+  const std::string bytes_max = tools::format_bytes(options.bytes_max);
+  if (options.bytes_max < needed) {
+    return tools::invalid("--maxbytes {} is too small: {}", bytes_max, element);
+  }
+  return tools::invalid(
+      "no size from --minbytes {} to --maxbytes {} is large enough: {}; set --minbytes {}",
+      tools::format_bytes(options.sizes.front()), bytes_max, element, tools::format_bytes(needed));
 }
 
 /// All of it that is known with the number of ranks.
