@@ -31,7 +31,9 @@ namespace {
 
 using testing::AllOf;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 TEST(PerfSizes, MultiplyOrStepUpToTheLargest) {
   EXPECT_THAT(*list_sizes(4, 100, 4, 0), ElementsAre(4, 16, 64));
@@ -422,6 +424,14 @@ TEST(PerfCommand, SaysInOneLineWhatIsWrongForSoManyRanks) {
     const test::ShellRun run = run_command(line);
     EXPECT_EQ(run.status, 2) << line;
     EXPECT_EQ(run.output, std::string("unisono perf: ") + words + "\n");
+  }
+  for (const char* ranks : {"-n 4", "-n 1", "-n 4 --as threads"}) {
+    const test::ShellRun run = run_command(std::string("all_reduce -b 1T -e 1T ") + ranks);
+    EXPECT_EQ(run.status, 2) << ranks;
+    EXPECT_THAT(run.output,
+                AllOf(StartsWith("unisono perf: the buffers of "), EndsWith(" or --mode hot\n")))
+        << ranks;
+    EXPECT_EQ(std::count(run.output.begin(), run.output.end(), '\n'), 1) << run.output;
   }
 }
 

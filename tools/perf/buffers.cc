@@ -12,7 +12,6 @@
 #include "topology/memory_limit.h"
 
 namespace unisono::perf {
-namespace {
 
 int ranks_on_this_host(const Communicator& communicator) {
   int here = 0;
@@ -21,14 +20,10 @@ int ranks_on_this_host(const Communicator& communicator) {
   return here;
 }
 
-}  // namespace
-
-void check_fits(const Communicator& communicator, std::size_t arena_bytes, int kinds) {
+Status check_fits(int ranks_here, std::size_t arena_bytes, int kinds) {
   const double physical =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  const MemoryNeed need{arena_bytes, ranks_on_this_host(communicator), kinds};
-  const Status fits = check_memory(need, physical, topology::read_memory_limit());
-  if (!fits) throw Error(fits);
+  return check_memory({arena_bytes, ranks_here, kinds}, physical, topology::read_memory_limit());
 }
 
 Arena::Arena(Communicator& communicator, BufferKind kind, std::size_t bytes, DeviceBuffers* device)

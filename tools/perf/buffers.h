@@ -12,9 +12,10 @@
 
 namespace unisono::perf {
 
-/// Throws Error (kOutOfResources) where the arenas that this host's ranks are about to make, one of
-/// each kind, do not fit into its memory.
-void check_fits(const Communicator& communicator, std::size_t arena_bytes, int kinds);
+/// kOutOfResources where the arenas that so many ranks of this host are about to make, one of each
+/// kind, do not fit into its memory.
+Status check_fits(int ranks_here, std::size_t arena_bytes, int kinds);
+int ranks_on_this_host(const Communicator& communicator);
 
 class Arena {
  public:

@@ -147,12 +147,6 @@ Status check_rows(const Options& options, int ranks, const std::vector<Row>& row
       tools::format_bytes(options.sizes.front()), bytes_max, element, tools::format_bytes(needed));
 }
 
-/// All of it that is known with the number of ranks.
-Status check_job(const Options& options, int ranks) {
-  UNISONO_TRY(check_ranks(options, ranks));
-  return check_rows(options, ranks, list_rows(options, 0, ranks, nullptr));
-}
-
 /// One arena of each kind that is asked for.
 struct Arenas {
   std::optional<Arena> of_kind[2];
@@ -186,7 +180,9 @@ std::uint64_t run_rows(const Options& options, Communicator& communicator, RankS
   const std::size_t arena_size =
       arena_bytes_for(options, communicator.size(), surroundings.cache_bytes);
   if (device == nullptr) {
-    check_fits(communicator, arena_size, static_cast<int>(options.buffers.size()));
+    const Status fits = check_fits(ranks_on_this_host(communicator), arena_size,
+                                   static_cast<int>(options.buffers.size()));
+    if (!fits) throw Error(fits);
   }
   Arenas arenas;
   for (const BufferKind kind : options.buffers) {
@@ -348,10 +344,22 @@ Status check_device(const Options& options, const CudaConfig& config) {
   return {};
 }
 
-Status check_transport_of_processes(const Options& options, const Config& config) {
+bool starts_processes(const Options& options) {
+  return options.ranks > 1 && options.ranks_as == RanksAs::kProcesses;
+}
+
+/// All of it that is known of ranks that are started here.
+Status check_local_job(const Options& options, const Config& config) {
   const std::string& transport = options.transport.empty() ? config.transport : options.transport;
-  if (transport != "loopback") return {};
-  return tools::invalid("transport loopback is between threads of one process: add --as threads");
+  if (starts_processes(options) && transport == "loopback") {
+    return tools::invalid("transport loopback is between threads of one process: add --as threads");
+  }
+  UNISONO_TRY(check_ranks(options, options.ranks));
+  UNISONO_TRY(check_rows(options, options.ranks, list_rows(options, 0, options.ranks, nullptr)));
+  if (options.memory == MemoryKind::kCuda) return {};
+  return check_fits(options.ranks,
+                    arena_bytes_for(options, options.ranks, last_level_cache_bytes()),
+                    static_cast<int>(options.buffers.size()));
 }
 
 }  // namespace
@@ -381,12 +389,9 @@ int perf_main(int argc, char** argv) {
                  options.ranks, launched);
       return 2;
     }
-  } else if (options.ranks > 1 && options.ranks_as == perf::RanksAs::kProcesses) {
-    Status wrong = perf::check_transport_of_processes(options, *config);
-    if (wrong) wrong = perf::check_job(options, options.ranks);
-    if (!wrong) {
-      return tools::fail("unisono perf", wrong, 2);
-    }
+  } else if (const Status wrong = perf::check_local_job(options, *config); !wrong) {
+    return tools::fail("unisono perf", wrong, 2);
+  } else if (perf::starts_processes(options)) {
     if (const Status missing = perf::check_device(options, config->cuda); !missing) {
       return tools::fail("unisono perf", missing, 1);
     }
@@ -395,7 +400,10 @@ int perf_main(int argc, char** argv) {
   try {
     return perf::run_here(options, config->cuda);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "unisono perf: {}\n", error.what());
+    // The ranks of `unisono perf` itself have no prefix.
+    const std::string whose =
+        tools::is_under_launcher() ? fmt::format("rank {}: ", tools::launched_place().rank) : "";
+    fmt::print(stderr, "unisono perf: {}{}\n", whose, error.what());
     return 1;
   }
 }
