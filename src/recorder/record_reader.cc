@@ -143,8 +143,33 @@ const RecordedCall* find_call(const std::vector<RecordedCall>& calls, std::uint6
   return found != calls.end() && found->number == number ? &*found : nullptr;
 }
 
-Status read_all(int fd, std::vector<std::byte>* bytes) {
-  bytes->resize(kRecordBytes);
+RankRecord record_of(const Header& header, const std::string& name) {
+  return {.name = name,
+          .job = text_of(header.job),
+          .rank = header.rank,
+          .world_size = header.world_size,
+          .pid = header.pid,
+          .process_start = header.process_start,
+          .pid_namespace = header.pid_namespace,
+          .host = text_of(header.host),
+          .boot = text_of(header.boot),
+          .booted_ns = realtime(header, 1),
+          .opened_ns = realtime(header, header.monotonic_ns),
+          .closed_ns = realtime(header, header.closed_ns),
+          .communicators = {},
+          .calls = {},
+          .last = header.last};
+}
+
+Status too_short(const std::string& name, std::size_t bytes) {
+  return Status(ErrorCode::kInvalidArgument, name + ": it has " + std::to_string(bytes) +
+                                                 " bytes, and a record has " +
+                                                 std::to_string(kRecordBytes));
+}
+
+// As many bytes as there are, up to `size`.
+Status read_all(int fd, std::size_t size, std::vector<std::byte>* bytes) {
+  bytes->resize(size);
   std::size_t done = 0;
   while (done < bytes->size()) {
     const ssize_t read =
@@ -197,29 +222,14 @@ const RecordedCall* RankRecord::last_call() const {
 Result<RankRecord> parse_record(std::span<const std::byte> first, std::span<const std::byte> second,
                                 const std::string& name) {
   if (first.size() < kRecordBytes || second.size() < kRecordBytes) {
-    return Status(ErrorCode::kInvalidArgument,
-                  name + ": it has " + std::to_string(std::min(first.size(), second.size())) +
-                      " bytes, and a record has " + std::to_string(kRecordBytes));
+    return too_short(name, std::min(first.size(), second.size()));
   }
   const auto header = read_at<Header>(second, 0);
   if (const Status checked = check_header(header); !checked.ok()) {
     return Status(checked.code(), name + ": " + checked.message());
   }
-  RankRecord record{.name = name,
-                    .job = text_of(header.job),
-                    .rank = header.rank,
-                    .world_size = header.world_size,
-                    .pid = header.pid,
-                    .process_start = header.process_start,
-                    .pid_namespace = header.pid_namespace,
-                    .host = text_of(header.host),
-                    .boot = text_of(header.boot),
-                    .booted_ns = realtime(header, 1),
-                    .opened_ns = realtime(header, header.monotonic_ns),
-                    .closed_ns = realtime(header, header.closed_ns),
-                    .communicators = {},
-                    .calls = {},
-                    .last = read_at<Header>(first, 0).last};
+  RankRecord record = record_of(header, name);
+  record.last = read_at<Header>(first, 0).last;
   read_communicators(first, second, &record);
   read_calls(header, first, second, &record);
   return record;
@@ -227,10 +237,24 @@ Result<RankRecord> parse_record(std::span<const std::byte> first, std::span<cons
 
 Result<RankRecord> read_record(int fd, const std::string& name) {
   std::vector<std::byte> first, second;
-  Status read = read_all(fd, &first);
-  if (read.ok()) read = read_all(fd, &second);
+  Status read = read_all(fd, kRecordBytes, &first);
+  if (read.ok()) read = read_all(fd, kRecordBytes, &second);
   if (!read.ok()) return Status(read.code(), name + ": cannot be read: " + read.message());
   return parse_record(first, second, name);
+}
+
+Result<RankRecord> read_header(int fd, const std::string& name) {
+  std::vector<std::byte> bytes;
+  const Status read = read_all(fd, sizeof(Header), &bytes);
+  if (!read.ok()) return Status(read.code(), name + ": cannot be read: " + read.message());
+  const off_t size = ::lseek(fd, 0, SEEK_END);
+  if (bytes.size() < sizeof(Header) || size < static_cast<off_t>(kRecordBytes)) {
+    return too_short(name, static_cast<std::size_t>(std::max<off_t>(size, 0)));
+  }
+  const auto header = read_at<Header>(bytes, 0);
+  const Status checked = check_header(header);
+  if (!checked.ok()) return Status(checked.code(), name + ": " + checked.message());
+  return record_of(header, name);
 }
 
 void update_record(int fd, RankRecord* record) {

@@ -85,6 +85,8 @@ Result<RankRecord> parse_record(std::span<const std::byte> first, std::span<cons
                                 const std::string& name);
 /// The same from an open file. kSystem where it cannot be read.
 Result<RankRecord> read_record(int fd, const std::string& name);
+/// Whose it is alone, without communicators and calls. Errors as above.
+Result<RankRecord> read_header(int fd, const std::string& name);
 /// Reads anew what has become of the calls that ran, what the rank has begun and whether it has
 /// left. All records of a job that goes on have to be read once before: calls that run all the time
 /// are waited in, and whoever has not begun one at the end is missing. Nothing changes where the

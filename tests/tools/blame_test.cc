@@ -354,6 +354,36 @@ TEST(BlameCommand, RecordsOfAnEarlierBootAreOfNoJobThatLives) {
                                                         "boot of ")));
 }
 
+// Files stay until somebody removes them, and each restart makes a job of its own.
+TEST(BlameCommand, MoreFilesOfOtherJobsThanMayBeOpenDoNotMatter) {
+  const test::TemporaryFolder folder;
+  Launcher launcher(ranks(3, "late"), {.environment = {"UNISONO_RECORDER=" + folder.path()}});
+  const pid_t late = pid_of(launcher, 1, 3);
+  ASSERT_GT(late, 0) << launcher.err();
+  ASSERT_EQ(kill(late, SIGKILL), 0);
+  EXPECT_NE(launcher.wait(), 0);
+  const std::string one = std::filesystem::directory_iterator(folder.path())->path();
+  for (int job = 0; job < 120; ++job) {
+    const std::string copy = folder / ("!" + std::to_string(job) + ".record");
+    std::filesystem::copy_file(one, copy);
+    change_header(copy, [job](recorder::Header& header) {
+      std::snprintf(header.job, sizeof header.job, "earlier-%03d", job);
+      header.realtime_ns -= (job + 1) * 1'000'000'000LL;
+    });
+  }
+  const auto blame_with_few = [&](const std::string& arguments) {
+    return test::run_shell("ulimit -n 100; " + std::string(UNISONO_COMMAND) + " blame " +
+                           folder.path() + arguments + " 2>&1")
+        .output;
+  };
+  const std::string said = blame_with_few("");
+  EXPECT_THAT(said, AllOf(HasSubstr("records of 3 of 3 ranks"),
+                          HasSubstr("rank 1 stopped first: it was ended after all_reduce"),
+                          HasSubstr("#   88 that began earlier\n#   job earlier-031: "),
+                          Not(HasSubstr("open files"))));
+  EXPECT_THAT(blame_with_few(" --job earlier-119"), HasSubstr("# job earlier-119: records of 1"));
+}
+
 TEST(BlameCommand, SuccessIsSilentAndFilesOfSeveralJobsAreToldApart) {
   const test::TemporaryFolder folder;
   for (int job = 0; job < 2; ++job) {

@@ -42,7 +42,7 @@ bool is_folder(const std::string& path) {
   return ::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
-// Every record is open until all are read.
+// Every record of a process is open until all are read.
 void raise_open_files() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

@@ -32,16 +32,19 @@ using recorder::RankRecord;
 constexpr auto kMoment = std::chrono::milliseconds(200);
 
 // A record, and the process' life just before it was read: what is told of one that is gone or held
-// is its last. The file is kept for update_record().
+// is its last. For update_record() the memory of a process is kept, which may end meanwhile; a file
+// is opened again, since there may be more of them than may be open.
 struct Seen {
   RankRecord record;
   recorder::Life life = recorder::Life::kUnknown;
-  UniqueFd file;
+  std::string path;
+  UniqueFd memory;
 };
 
 struct Collected {
   std::vector<Seen> records;
   std::vector<std::string> notes;
+  std::size_t jobs_left_out = 0;
 };
 
 Result<std::vector<std::string>> names_in(const std::string& folder) {
@@ -75,11 +78,16 @@ UniqueFd open_record(const std::string& path, int flags, std::optional<uid_t> ow
   return file;
 }
 
-// Memory that no rank has joined with is the launcher's alone, and nothing to tell.
-void collect(const std::string& path, int flags, std::optional<uid_t> owner, Collected* all) {
+UniqueFd open_file(const std::string& path, std::string* why) {
+  return open_record(path, O_NOFOLLOW, {}, why);
+}
+
+// Of a file in a folder, or, where it has an `owner`, of the memory that a process holds. Memory
+// that no rank has joined with is the launcher's alone, and nothing to tell.
+void collect(const std::string& path, std::optional<uid_t> owner, Collected* all) {
   const std::string name = recorder::printable(path);
   std::string why;
-  UniqueFd file = open_record(path, flags, owner, &why);
+  UniqueFd file = owner ? open_record(path, 0, owner, &why) : open_file(path, &why);
   if (!file) {
     all->notes.push_back(name + ": " + why);
     return;
@@ -88,7 +96,8 @@ void collect(const std::string& path, int flags, std::optional<uid_t> owner, Col
   const recorder::Life life = record ? life_of(*record) : recorder::Life::kUnknown;
   if (life != recorder::Life::kRuns) record = recorder::read_record(file.get(), name);
   if (record) {
-    all->records.push_back({std::move(*record), life, std::move(file)});
+    if (!owner) file.reset();
+    all->records.push_back({std::move(*record), life, path, std::move(file)});
   } else if (record.error().code() != ErrorCode::kNotMember) {
     all->notes.push_back(record.error().message());
   }
@@ -111,7 +120,7 @@ void collect_of_process(int pid, Collected* all) {
     const std::string path = folder + "/" + name;
     const ssize_t bytes = ::readlink(path.c_str(), link.data(), link.size());
     link.resize(static_cast<std::size_t>(std::max<ssize_t>(bytes, 0)));
-    if (is_record(link)) collect(path, 0, facts.st_uid, all);
+    if (is_record(link)) collect(path, facts.st_uid, all);
   }
 }
 
@@ -190,7 +199,11 @@ void look_again(Ranks* ranks) {
     return each.second.life == recorder::Life::kRuns;
   });
   if (some_run) std::this_thread::sleep_for(kMoment);
-  for (auto& [rank, seen] : *ranks) recorder::update_record(seen.file.get(), &seen.record);
+  for (auto& [rank, seen] : *ranks) {
+    std::string why;
+    const UniqueFd file = seen.memory ? std::move(seen.memory) : open_file(seen.path, &why);
+    if (file) recorder::update_record(file.get(), &seen.record);
+  }
 }
 
 Job job_of(Ranks ranks, std::vector<std::string>* notes) {
@@ -217,10 +230,13 @@ Result<Found> choose(Collected all, std::string job, const std::string& place) {
   const auto chosen = jobs.find(job);
   if (chosen == jobs.end()) {
     for (const auto& [name, ranks] : jobs) all.notes.push_back("there is job " + name);
+    if (all.jobs_left_out > 0) {
+      all.notes.push_back("there are " + std::to_string(all.jobs_left_out) + " that began earlier");
+    }
     return refuse("no record of job " + recorder::printable(job) + " in " + place);
   }
   look_again(&chosen->second);
-  Found found{.notes = std::move(all.notes)};
+  Found found{.others_left_out = all.jobs_left_out, .notes = std::move(all.notes)};
   found.witnesses = job_of(std::move(chosen->second), &found.notes);
   jobs.erase(chosen);
   for (auto& [name, ranks] : jobs) {
@@ -229,6 +245,37 @@ Result<Found> choose(Collected all, std::string job, const std::string& place) {
   std::sort(found.others.begin(), found.others.end(),
             [](const Job& a, const Job& b) { return began_ns(a) < began_ns(b); });
   return found;
+}
+
+Result<RankRecord> header_of(const std::string& path) {
+  std::string why;
+  const UniqueFd file = open_file(path, &why);
+  const std::string name = recorder::printable(path);
+  return file ? recorder::read_header(file.get(), name)
+              : Status(ErrorCode::kSystem, name + ": " + why);
+}
+
+// The job that is asked for, or else the one that began last, and of the others those that are
+// listed: a folder may have records of hundreds, and a record takes half a megabyte here.
+std::set<std::string> jobs_to_read(const std::vector<Seen>& headers, std::string job,
+                                   std::size_t* left_out) {
+  if (headers.empty()) return {};
+  if (job.empty()) job = latest_job(headers);
+  std::map<std::string, std::int64_t> began;
+  for (const Seen& each : headers) {
+    std::int64_t& time = began.try_emplace(each.record.job, INT64_MAX).first->second;
+    time = std::min(time, each.record.opened_ns);
+  }
+  std::vector<std::pair<std::int64_t, std::string>> others;
+  for (const auto& [name, time] : began) {
+    if (name != job) others.emplace_back(time, name);
+  }
+  std::sort(others.rbegin(), others.rend());
+  *left_out = others.size() > kOthersMax ? others.size() - kOthersMax : 0;
+  others.resize(others.size() - *left_out);
+  std::set<std::string> jobs{job};
+  for (auto& [time, name] : others) jobs.insert(std::move(name));
+  return jobs;
 }
 
 }  // namespace
@@ -255,8 +302,20 @@ recorder::Life life_of(const RankRecord& record) {
 Result<Found> find_in_folder(const std::string& folder, const std::string& job) {
   UNISONO_ASSIGN(const std::vector<std::string> names, names_in(folder));
   Collected all;
+  std::vector<Seen> headers;
   for (const std::string& name : names) {
-    if (name.ends_with(recorder::kFileSuffix)) collect(folder + "/" + name, O_NOFOLLOW, {}, &all);
+    if (!name.ends_with(recorder::kFileSuffix)) continue;
+    const std::string path = folder + "/" + name;
+    Result<RankRecord> header = header_of(path);
+    if (header) {
+      headers.push_back({.record = std::move(*header), .path = path});
+    } else if (header.error().code() != ErrorCode::kNotMember) {
+      all.notes.push_back(header.error().message());
+    }
+  }
+  const std::set<std::string> jobs = jobs_to_read(headers, job, &all.jobs_left_out);
+  for (const Seen& each : headers) {
+    if (jobs.contains(each.record.job)) collect(each.path, {}, &all);
   }
   return choose(std::move(all), job, folder);
 }

@@ -2,6 +2,7 @@
 // /proc shows to their own user. One thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,11 +14,14 @@ namespace unisono::blame {
 /// The records of one job, by rank; never empty.
 using Job = std::vector<recorder::Witness>;
 
+inline constexpr std::size_t kOthersMax = 32;  ///< of a folder; a line each
+
 struct Found {
-  Job witnesses;                   ///< of the job that was asked for
-  std::vector<Job> others;         ///< which are there as well, the one that began first in front;
-                                   ///< read once, so that who is missing there is not known
-  std::vector<std::string> notes;  ///< what was left out, and why
+  Job witnesses;                    ///< of the job that was asked for
+  std::vector<Job> others;          ///< which are there as well, the one that began first in front;
+                                    ///< read once, so that who is missing there is not known
+  std::size_t others_left_out = 0;  ///< that began before those
+  std::vector<std::string> notes;   ///< what was left out, and why
 };
 
 /// When its first rank joined, by that one's CLOCK_REALTIME.

@@ -22,8 +22,6 @@ using recorder::Standing;
 using recorder::Verdict;
 using recorder::Witness;
 
-constexpr std::size_t kOthersMax = 32;  // as many lines
-
 std::string_view name_of(EntryState state) {
   switch (state) {
     case EntryState::kStarted:
@@ -127,14 +125,15 @@ std::string title_of(const Job& job) {
                      tools::counted(one.world_size, "rank", "ranks"), date_of(began_ns(job)));
 }
 
-std::string others_text(const std::vector<Job>& others, std::int64_t now_ns) {
-  if (others.empty()) return "";
+std::string others_text(const Found& found, std::int64_t now_ns) {
+  if (found.others.empty()) return "";
   std::string text = "# other jobs, of which --job shows one:\n";
-  const std::size_t left_out = others.size() > kOthersMax ? others.size() - kOthersMax : 0;
-  if (left_out > 0) text += fmt::format("#   {} that began earlier\n", left_out);
-  for (std::size_t i = left_out; i < others.size(); ++i) {
-    text += fmt::format("#   {}; {}\n", title_of(others[i]),
-                        outcome_of(others[i], recorder::blame(others[i]), now_ns));
+  if (found.others_left_out > 0) {
+    text += fmt::format("#   {} that began earlier\n", found.others_left_out);
+  }
+  for (const Job& other : found.others) {
+    text += fmt::format("#   {}; {}\n", title_of(other),
+                        outcome_of(other, recorder::blame(other), now_ns));
   }
   return text;
 }
@@ -181,7 +180,7 @@ std::string report_text(const Found& found, std::int64_t now_ns, bool coloured) 
     is_first = false;
   }
   for (const std::string& note : found.notes) text += "# " + note + "\n";
-  return text + others_text(found.others, now_ns);
+  return text + others_text(found, now_ns);
 }
 
 std::string report_json(const Found& found, std::int64_t now_ns) {
@@ -196,6 +195,7 @@ std::string report_json(const Found& found, std::int64_t now_ns) {
                        {"text", sentences_of(verdict, now_ns)}};
   report["other_jobs"] = nlohmann::json::array();
   for (const Job& other : found.others) report["other_jobs"].push_back(json_of(other, now_ns));
+  report["other_jobs_left_out"] = found.others_left_out;
   report["notes"] = found.notes;
   return tools::json_text(report) + "\n";
 }
