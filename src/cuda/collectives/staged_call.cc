@@ -172,8 +172,10 @@ std::size_t StagedCall::result_bytes(const StagedPart& part) const {
   return gets_nothing ? 0 : whole;
 }
 
-// Copies wait for nothing but each other: they are over in a moment, and the buffers free.
+// Copies wait for nothing but each other: they are over in a moment, and the buffers free. Then the
+// caller's stream goes on, to work that may use them. What takes longer may be behind this gate.
 void StagedCall::fail() {
+  for (std::size_t i = retired_; i < started_; ++i) part(i).await_copy();
   call_.gate.open();
   for (; retired_ < started_; ++retired_) part(retired_).finish();
 }

@@ -38,7 +38,7 @@ class StagedCall {
   /// stream waits for the result. Otherwise begin() has done so.
   Status close_gate();
   Result<StageState> advance();
-  /// Lets the caller's stream go on. The host's operation has ended.
+  /// Lets the caller's stream go on, behind the call's copies. The host's operation has ended.
   void fail();
   /// Gives everything back.
   void end();

@@ -133,9 +133,13 @@ bool StagedPart::is_copying() const {
 }
 
 // Other ranks' copies may come first, and a stream that waits may hold all of them up.
+void StagedPart::await_copy() const {
+  while (copied_ != nullptr && is_copying() && calls_->may_await_release()) continue;
+}
+
 void StagedPart::finish() {
-  while (copied_ != nullptr && is_copying()) {
-    if (calls_->may_await_release()) continue;
+  await_copy();
+  if (copied_ != nullptr && is_copying()) {
     device_->note_stuck();
     input_.abandon();
     output_.abandon();

@@ -27,7 +27,9 @@ class StagedPart {
   const std::byte* host_input() const { return host_input_; }
   std::byte* host_output() const { return host_output_; }
 
-  /// Waits for the copy, for as long as CudaCalls::may_await_release(), and gives everything back.
+  /// Waits for the copy, for as long as CudaCalls::may_await_release().
+  void await_copy() const;
+  /// The same, and gives everything back.
   void finish();
   /// Gives everything back; the copy is over.
   void release();
