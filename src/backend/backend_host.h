@@ -63,6 +63,9 @@ class InnerGroup {
   virtual Rank outer_rank(Rank rank) const = 0;
   /// A failure of this one with the ranks of the communicator around.
   virtual Status outer_status(const Status& failure) const = 0;
+  /// Ends its calls, whose work in streams is over then, because the communicator around fails.
+  /// Idempotent.
+  virtual void fail(const Status& outer) = 0;
 };
 
 class BackendHost {

@@ -45,12 +45,15 @@ Status HostGroup::outer_status(const Status& failure) const {
   return Status(failure.code(), words + ")", failed_rank);
 }
 
+void HostGroup::fail(const Status& outer) {
+  const Rank world = outer.rank() < 0 ? -1 : around_.members().world_rank(outer.rank());
+  state_->fail(Status(outer.code(), outer.message(), state_->members().find(world)),
+               CommunicatorState::Tell::kNobody);
+}
+
 void HostGroups::fail(const Status& cause) {
-  const Rank world = cause.rank() < 0 ? -1 : around_.members().world_rank(cause.rank());
-  for (HostGroup* group : {&local_, &across_}) {
-    group->state().fail(Status(cause.code(), cause.message(), group->state().members().find(world)),
-                        CommunicatorState::Tell::kNobody);
-  }
+  local_.fail(cause);
+  across_.fail(cause);
 }
 
 void HostGroups::close() {

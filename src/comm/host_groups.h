@@ -24,6 +24,7 @@ class HostGroup final : public InnerGroup {
   Result<InnerCall> begin(const Call& call) override;
   Rank outer_rank(Rank rank) const override;
   Status outer_status(const Status& failure) const override;
+  void fail(const Status& outer) override;
 
   CommunicatorState& state() { return *state_; }
   const CommunicatorState& state() const { return *state_; }

@@ -231,7 +231,7 @@ void DeviceOperation::stop(const Status& cause) {
   call_.host.fail(cause);
   const cuda::DriverSection section(call_.device->api(), call_.device->context());
   if (stage_ == Stage::kFused) fused_.fail();
-  if (stage_ == Stage::kHierarchical) hierarchical_.fail();
+  if (stage_ == Stage::kHierarchical) hierarchical_.fail(cause);
   if (stage_ == Stage::kStaged) staged_.fail();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -287,9 +288,19 @@ void HierarchicalCall::waiting_for(std::vector<Rank>* ranks) const {
   }
 }
 
-void HierarchicalCall::fail() {
+void HierarchicalCall::fail(const Status& cause) {
+  if (state_ == State::kInParts) fail_steps(cause);
   call_.gate.open();
   state_ = State::kOver;
+}
+
+void HierarchicalCall::fail_steps(const Status& cause) {
+  try {
+    local_->fail(cause);
+    across_->fail(cause);
+  } catch (const std::bad_alloc&) {
+    // The groups try again by themselves, and the caller's stream does not wait for that.
+  }
 }
 
 void HierarchicalCall::end() {

@@ -42,9 +42,9 @@ class HierarchicalCall {
   Status close_gate();
   /// kFallback: after all members have told each other why.
   Result<StageState> advance();
-  /// Lets the caller's stream go on. What talks to the peers has ended, or ends with the
-  /// communicator.
-  void fail();
+  /// Lets the caller's stream go on, behind what the steps have in streams. The communicator fails,
+  /// where steps have begun, and those inside with it.
+  void fail(const Status& cause);
   /// Members that its steps wait for.
   void waiting_for(std::vector<Rank>* ranks) const;
   void end();
@@ -78,6 +78,7 @@ class HierarchicalCall {
   Status start_exchange();
   Status start_gather();
   bool is_enqueued() const;
+  void fail_steps(const Status& cause);
   static Status start(InnerGroup& group, const Call& call, std::deque<Step>* steps);
   static Result<bool> end_steps(std::deque<Step>* steps, std::size_t* ended);
   void choose_part(std::size_t part);
