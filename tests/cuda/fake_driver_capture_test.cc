@@ -225,6 +225,10 @@ TEST_F(FakeCapture, RefusesTheLegacyStream) {
   EXPECT_EQ(calls_.begin(nullptr, CU_STREAM_CAPTURE_MODE_RELAXED),
             CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   ASSERT_EQ(calls_.begin(blocking, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  CUstreamCaptureStatus status{};
+  EXPECT_EQ(driver()->StreamIsCapturing(nullptr, &status), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  ASSERT_EQ(driver()->StreamIsCapturing(blocking, &status), CUDA_SUCCESS);
+  EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE) << "a question spoils nothing";
   EXPECT_EQ(add(nullptr, 1), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
   CUgraph graph = nullptr;
   EXPECT_EQ(calls_.end(blocking, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);

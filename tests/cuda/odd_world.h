@@ -30,9 +30,8 @@ inline constexpr std::chrono::milliseconds kBusyFor{300};
 // A stream that is destroyed with this.
 class OwnStream {
  public:
-  explicit OwnStream(int priority) {
-    require(driver()->StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, priority) ==
-                CUDA_SUCCESS,
+  explicit OwnStream(int priority, unsigned flags = CU_STREAM_NON_BLOCKING) {
+    require(driver()->StreamCreateWithPriority(&stream_, flags, priority) == CUDA_SUCCESS,
             "no stream");
   }
   ~OwnStream() {

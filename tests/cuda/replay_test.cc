@@ -407,11 +407,12 @@ TEST(DeviceReplays, OfMoreCallsThanFlagsAreHandedOutForAtOnce) {
   });
 }
 
-// What `call` throws in a capture, and that calls go on afterwards.
-std::string refusal(Communicator& comm, DeviceUser& user, const std::function<void()>& call) {
+// What `call` throws in a capture of the stream, and that calls go on afterwards.
+std::string refusal(Communicator& comm, DeviceUser& user, CUstream captured,
+                    const std::function<void()>& call) {
   std::string told;
   try {
-    const DeviceGraph graph(user.stream(), call);
+    const DeviceGraph graph(captured, call);
   } catch (const Error& error) {
     told = error.what();
   }
@@ -421,6 +422,10 @@ std::string refusal(Communicator& comm, DeviceUser& user, const std::function<vo
   user.finish();
   chain.expect_links(1);
   return told;
+}
+
+std::string refusal(Communicator& comm, DeviceUser& user, const std::function<void()>& call) {
+  return refusal(comm, user, user.stream(), call);
 }
 
 void require_words(const std::string& told, const std::vector<std::string>& all) {
@@ -443,6 +448,23 @@ TEST(DeviceCaptureOfProcesses, OfOneRankAloneIsRefusedOnAllAndTheCommunicatorGoe
     }
     require_words(told, {"rank 1 calls all_reduce in a capture and rank 0 outside of one",
                          "on all ranks or on none"});
+  });
+}
+
+// The default stream waits for a stream like that one, which would end the capture.
+TEST(DeviceCaptureOfProcesses, OfABlockingStreamGoesOnBesideACallInTheDefaultStream) {
+  run_processes(2, [](Communicator& comm) {
+    DeviceUser user;
+    const OwnStream blocking(0, CU_STREAM_DEFAULT);
+    float* const data = user.make<float>({1, 2});
+    for (const CallOptions& options : {CallOptions{}, CallOptions{.stream = nullptr}}) {
+      std::string told;
+      refusal(comm, user, blocking.get(), [&] {
+        told = failure_of(
+            [&] { comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum, options); });
+      });
+      require_words(told, {"default stream", "all_reduce", "give"});
+    }
   });
 }
 

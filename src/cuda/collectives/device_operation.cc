@@ -103,39 +103,55 @@ Status DeviceOperation::close_gate() {
 
 // The caller's stream, or the default one: what was enqueued there comes before the call.
 Status DeviceOperation::read_stream() {
+  call_.has_stream = call_.call.options.stream.has_value();
+  call_.stream = CU_STREAM_LEGACY;
+  if (call_.has_stream && *call_.call.options.stream != nullptr) UNISONO_TRY(check_own_stream());
+  return read_capture();
+}
+
+Status DeviceOperation::check_own_stream() {
   const device::Device& device = *call_.device;
   const cuda::CudaApi& api = device.api();
-  call_.has_stream = call_.call.options.stream.has_value();
-  call_.capture = 0;
-  call_.stream = CU_STREAM_LEGACY;
-  if (!call_.has_stream) return Status();
   if (*call_.call.options.stream == CU_STREAM_PER_THREAD) {
     return Status(ErrorCode::kInvalidArgument,
                   "the per-thread default stream cannot be given to " +
                       std::string(name_of(call_.call.collective)) +
                       ": threads of the library work on the call too; give a stream of your own");
   }
-  if (*call_.call.options.stream != nullptr) {
-    call_.stream = static_cast<CUstream>(*call_.call.options.stream);
-    CUcontext context = nullptr;
-    const CUresult found = api.StreamGetCtx(call_.stream, &context);
-    if (found != CUDA_SUCCESS) {
-      const Status why = api.check(
-          found, "looking at the stream given to " + std::string(name_of(call_.call.collective)));
-      if (!is_of_stream(found)) return why;
-      return Status(ErrorCode::kInvalidArgument,
-                    why.message() + "; a stream must live until the work in it is over");
-    }
-    if (context != device.context()) {
-      return Status(ErrorCode::kInvalidArgument,
-                    "the stream of " + std::string(name_of(call_.call.collective)) + " on rank " +
-                        std::to_string(call_.calls->rank()) + " belongs to another context than " +
-                        device.name() + "; make it with the rank's device current");
-    }
+  call_.stream = static_cast<CUstream>(*call_.call.options.stream);
+  CUcontext context = nullptr;
+  const CUresult found = api.StreamGetCtx(call_.stream, &context);
+  if (found != CUDA_SUCCESS) {
+    const Status why = api.check(
+        found, "looking at the stream given to " + std::string(name_of(call_.call.collective)));
+    if (!is_of_stream(found)) return why;
+    return Status(ErrorCode::kInvalidArgument,
+                  why.message() + "; a stream must live until the work in it is over");
   }
+  if (context != device.context()) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "the stream of " + std::string(name_of(call_.call.collective)) + " on rank " +
+                      std::to_string(call_.calls->rank()) + " belongs to another context than " +
+                      device.name() + "; make it with the rank's device current");
+  }
+  return Status();
+}
+
+// What the default stream is given while a blocking stream is captured would end that capture; to
+// ask is harmless.
+Status DeviceOperation::read_capture() {
+  const device::Device& device = *call_.device;
+  const cuda::CudaApi& api = device.api();
+  call_.capture = 0;
   CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-  UNISONO_TRY(api.check(api.StreamIsCapturing(call_.stream, &capturing),
-                        "looking at the stream on " + device.name()));
+  const CUresult asked = api.StreamIsCapturing(call_.stream, &capturing);
+  if (asked == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
+    return Status(ErrorCode::kUnsupported,
+                  "a stream on " + device.name() + " is being captured, and " +
+                      std::string(name_of(call_.call.collective)) +
+                      " in the default stream would end that: give the call a stream");
+  }
+  UNISONO_TRY(api.check(asked, "looking at the stream on " + device.name()));
   if (capturing == CU_STREAM_CAPTURE_STATUS_NONE) return Status();
   if (api.StreamGetCaptureInfo == nullptr) {
     return Status(ErrorCode::kUnsupported,

@@ -37,6 +37,8 @@ class DeviceOperation final : public Operation {
   Status begin_stage();
   Status record_ready();
   Status read_stream();
+  Status check_own_stream();
+  Status read_capture();
   Status check_buffers();
   Status fall_back();
   Result<StageState> advance_stage();

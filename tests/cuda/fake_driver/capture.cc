@@ -122,6 +122,18 @@ CUresult end_capture(CUstream handle, CUgraph* graph) {
   return CUDA_SUCCESS;
 }
 
+// Of blocking streams, which the legacy stream would wait for; null for any other stream.
+Capture* capture_beside(const CUstream_st& stream) {
+  if (stream.context->legacy != &stream) return nullptr;
+  for (const auto& capture : graphs().captures) {
+    for (const StreamPointer& other : capture->streams) {
+      const bool is_blocking = (other->flags & CU_STREAM_NON_BLOCKING) == 0;
+      if (other->context == stream.context && is_blocking) return capture.get();
+    }
+  }
+  return nullptr;
+}
+
 CUstreamCaptureStatus status_of(const CUstream_st& stream) {
   if (!stream.capture) return CU_STREAM_CAPTURE_STATUS_NONE;
   return stream.capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
@@ -135,6 +147,7 @@ CUresult capture_info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t
   if (const CUresult result = find_stream(handle, nullptr, &stream); result != CUDA_SUCCESS) {
     return result;
   }
+  if (capture_beside(*stream) != nullptr) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   *status = status_of(*stream);
   if (id != nullptr) *id = stream->capture ? stream->capture->id : 0;
   if (graph != nullptr) *graph = nullptr;
@@ -156,6 +169,7 @@ CUresult is_capturing(CUstream handle, CUstreamCaptureStatus* status) {
   if (const CUresult result = find_stream(handle, nullptr, &stream); result != CUDA_SUCCESS) {
     return result;
   }
+  if (capture_beside(*stream) != nullptr) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   *status = status_of(*stream);
   return CUDA_SUCCESS;
 }
@@ -280,16 +294,10 @@ void abandon_capture(CUstream_st& stream) {
 
 CUresult refuse_in_capture(CUstream_st& stream) {
   if (stream.capture) return break_capture(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  if (stream.context->legacy != &stream) return CUDA_SUCCESS;
-  for (const auto& capture : graphs().captures) {
-    for (const StreamPointer& other : capture->streams) {
-      if (other->context != stream.context || (other->flags & CU_STREAM_NON_BLOCKING) != 0)
-        continue;
-      capture->invalid = true;
-      return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    }
-  }
-  return CUDA_SUCCESS;
+  Capture* const beside = capture_beside(stream);
+  if (beside == nullptr) return CUDA_SUCCESS;
+  beside->invalid = true;
+  return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
 CUresult refuse_while_capturing() {
