@@ -54,23 +54,31 @@ TEST(DeviceCapture, AGraphReplaysTheCollectivesOfAllRanks) {
   });
 }
 
+void begin_own_capture(CUstream stream) {
+  expect_ok(function<decltype(&::cuStreamBeginCapture)>("cuStreamBeginCapture")(
+                stream, CU_STREAM_CAPTURE_MODE_RELAXED),
+            "cuStreamBeginCapture");
+}
+
+// The driver allows none of this in a capture, and gives no graph at its end.
+void spoil_capture(CUstream stream) {
+  EXPECT_EQ(driver()->StreamSynchronize(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+void end_spoilt_capture(CUstream stream) {
+  CUgraph graph = nullptr;
+  EXPECT_EQ(function<decltype(&::cuStreamEndCapture)>("cuStreamEndCapture")(stream, &graph),
+            CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
 TEST(DeviceCapture, AStagedCallIsRefusedAndTheCommunicatorGoesOn) {
   run_device_ranks({.ranks = 1, .devices = {}}, [](Communicator& comm) {
     DeviceUser user;
     float* const data = user.make<float>({4});
-    expect_ok(function<decltype(&::cuStreamBeginCapture)>("cuStreamBeginCapture")(
-                  user.stream(), CU_STREAM_CAPTURE_MODE_RELAXED),
-              "cuStreamBeginCapture");
+    begin_own_capture(user.stream());
     const auto call = [&] {
       comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum, {.stream = user.stream()});
     };
-    std::string told;
-    try {
-      call();
-    } catch (const Error& error) {
-      told = error.what();
-    }
-    EXPECT_THAT(told, HasSubstr("CUDA graph"));
+    EXPECT_THAT(failure_of(call), HasSubstr("CUDA graph"));
     CUgraph graph = nullptr;
     expect_ok(
         function<decltype(&::cuStreamEndCapture)>("cuStreamEndCapture")(user.stream(), &graph),
@@ -79,6 +87,40 @@ TEST(DeviceCapture, AStagedCallIsRefusedAndTheCommunicatorGoesOn) {
     call();
     user.finish();
     EXPECT_EQ(user.look(data, 1)[0], 4);
+  });
+}
+
+TEST(DeviceCapture, AStagedCallIsRefusedWhereTheCaptureIsSpoilt) {
+  run_device_ranks({.ranks = 1, .devices = {}}, [](Communicator& comm) {
+    DeviceUser user;
+    float* const data = user.make<float>({4});
+    const auto call = [&] {
+      comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum, {.stream = user.stream()});
+    };
+    begin_own_capture(user.stream());
+    spoil_capture(user.stream());
+    EXPECT_THAT(failure_of(call), HasSubstr("outside of the capture"));
+    end_spoilt_capture(user.stream());
+    EXPECT_EQ(failure_of(call), "");
+    EXPECT_EQ(user.look(data, 1)[0], 4);
+  });
+}
+
+TEST(DeviceCapture, ThatIsSpoiltIsRefusedOnAllAndTheCommunicatorGoesOn) {
+  std::barrier<> step(2);
+  run_device_ranks({.ranks = 2}, [&](Communicator& comm) {
+    DeviceUser user;
+    float* const data = user.make<float>({1});
+    const auto call = [&] {
+      comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum, {.stream = user.stream()});
+    };
+    begin_own_capture(user.stream());
+    spoil_capture(user.stream());
+    EXPECT_THAT(failure_of(call), HasSubstr("rank 0 has a stream whose capture"));
+    end_spoilt_capture(user.stream());
+    step.arrive_and_wait();
+    EXPECT_EQ(failure_of(call), "");
+    EXPECT_EQ(user.look(data, 1)[0], 2);
   });
 }
 

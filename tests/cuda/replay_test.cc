@@ -451,6 +451,23 @@ TEST(DeviceCaptureOfProcesses, OfOneRankAloneIsRefusedOnAllAndTheCommunicatorGoe
   });
 }
 
+// The caller has done in the capture what is forbidden there.
+TEST(DeviceCaptureOfProcesses, ThatIsSpoiltOnAnyRankIsRefusedOnAllAndTheCommunicatorGoesOn) {
+  for (const Rank first_spoilt : {0, 1}) {
+    run_processes(2, [=](Communicator& comm) {
+      DeviceUser user;
+      Chain chain(comm, user);
+      const auto call = [&] {
+        if (comm.rank() >= first_spoilt) driver()->StreamSynchronize(user.stream());
+        chain.enqueue(user.stream());
+      };
+      require_words(refusal(comm, user, call),
+                    {"rank " + std::to_string(first_spoilt) + " has a stream whose capture",
+                     "outside of the capture"});
+    });
+  }
+}
+
 // The default stream waits for a stream like that one, which would end the capture.
 TEST(DeviceCaptureOfProcesses, OfABlockingStreamGoesOnBesideACallInTheDefaultStream) {
   run_processes(2, [](Communicator& comm) {

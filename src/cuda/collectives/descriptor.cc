@@ -26,6 +26,8 @@ const char* words_for(FallbackReason reason) {
              "wait";
     case FallbackReason::kNoNumber:
       return "no number left for another communicator";
+    case FallbackReason::kInvalidCapture:
+      return "a stream whose capture an error has invalidated";
   }
   return "an unknown obstacle";
 }

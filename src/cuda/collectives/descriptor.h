@@ -44,15 +44,16 @@ struct DescriptorCounts {
 
 enum class FallbackReason : std::uint32_t {
   kNone,
-  kHostMemory,    ///< a buffer is host memory
-  kUnshareable,   ///< a buffer cannot be mapped by other processes
-  kUserOperator,  ///< a function of the host
-  kExactOrder,    ///< sums that no kernel does
-  kNoMemops,      ///< the device has no stream memory operations
-  kNoWideMemops,  ///< nor any of 64 bits, which graphs of processes need
-  kNoPeerAccess,  ///< the device cannot reach the memory of another member's
-  kSharedDevice,  ///< ranks of several jobs are in the process, and too many streams wait
-  kNoNumber,      ///< of a communicator, for the ranks of its host or one of each host
+  kHostMemory,      ///< a buffer is host memory
+  kUnshareable,     ///< a buffer cannot be mapped by other processes
+  kUserOperator,    ///< a function of the host
+  kExactOrder,      ///< sums that no kernel does
+  kNoMemops,        ///< the device has no stream memory operations
+  kNoWideMemops,    ///< nor any of 64 bits, which graphs of processes need
+  kNoPeerAccess,    ///< the device cannot reach the memory of another member's
+  kSharedDevice,    ///< ranks of several jobs are in the process, and too many streams wait
+  kNoNumber,        ///< of a communicator, for the ranks of its host or one of each host
+  kInvalidCapture,  ///< of the stream
 };
 /// For people; safe on any number.
 const char* words_for(FallbackReason reason);

@@ -37,6 +37,8 @@ struct DeviceCall {
   bool output_on_host = false;
   HostPart host;
   DirectBuffers direct;
+  /// Instead of a graph's number: an error has invalidated the capture, which has no graph.
+  static constexpr std::uint64_t kInvalidCapture = ~std::uint64_t{0};
   std::uint64_t capture = 0;       ///< the graph that the stream is being captured into; 0: none
   CallGate gate;                   ///< of hierarchical and staged calls
   CUevent ready = nullptr;         ///< recorded on the stream when the call was made; null: not yet

@@ -80,7 +80,8 @@ Status DeviceOperation::begin_stage() {
   const bool is_told_by_words = stage_ == Stage::kFused &&
                                 call_.calls->reach() == CudaCalls::Reach::kProcesses &&
                                 call_.has_stream && !call_.started->in_group;
-  if (!is_told_by_words) UNISONO_TRY(record_ready());
+  const bool can_be_recorded = call_.capture != DeviceCall::kInvalidCapture;
+  if (can_be_recorded && !is_told_by_words) UNISONO_TRY(record_ready());
   if (stage_ == Stage::kHierarchical) return hierarchical_.begin();
   return stage_ == Stage::kFused ? fused_.begin() : staged_.begin();
 }
@@ -153,6 +154,10 @@ Status DeviceOperation::read_capture() {
   }
   UNISONO_TRY(api.check(asked, "looking at the stream on " + device.name()));
   if (capturing == CU_STREAM_CAPTURE_STATUS_NONE) return Status();
+  if (capturing == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
+    call_.capture = DeviceCall::kInvalidCapture;
+    return Status();
+  }
   if (api.StreamGetCaptureInfo == nullptr) {
     return Status(ErrorCode::kUnsupported,
                   "this driver cannot tell which graph a stream is captured into: call " +
@@ -167,7 +172,8 @@ Status DeviceOperation::read_capture() {
       api.StreamGetCaptureInfo(call_.stream, &capturing, &id, nullptr, nullptr, nullptr);
 #endif
   UNISONO_TRY(api.check(looked, "looking at the capture on " + device.name()));
-  call_.capture = id;
+  // There is no number where an error has invalidated it meanwhile.
+  call_.capture = capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE ? id : DeviceCall::kInvalidCapture;
   return Status();
 }
 

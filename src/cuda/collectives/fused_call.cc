@@ -67,7 +67,9 @@ Status FusedCall::describe() {
     return mine_.input.kind == kind || mine_.output.kind == kind;
   };
   FallbackReason fallback = FallbackReason::kNone;
-  if (is(cuda::BufferTicket::Kind::kHost)) {
+  if (call_.capture == DeviceCall::kInvalidCapture) {
+    fallback = FallbackReason::kInvalidCapture;
+  } else if (is(cuda::BufferTicket::Kind::kHost)) {
     fallback = FallbackReason::kHostMemory;
   } else if (processes && is(cuda::BufferTicket::Kind::kUnshareable)) {
     fallback = FallbackReason::kUnshareable;
@@ -245,6 +247,10 @@ Result<StageState> FusedCall::read_metadata() {
 // Graphs hold a call whole or not at all: one graph that of threads, which are all in one capture,
 // and one on each rank that of processes.
 Status FusedCall::check_captures() const {
+  for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
+    const auto reason = static_cast<FallbackReason>(part(rank).fallback);
+    if (reason == FallbackReason::kInvalidCapture) return refuse_capture(reason, rank);
+  }
   const bool processes = is_of_processes();
   const std::uint64_t first = part(0).capture;
   for (Rank rank = 1; rank < call_.calls->size(); ++rank) {

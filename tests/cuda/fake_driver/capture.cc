@@ -149,7 +149,8 @@ CUresult capture_info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t
   }
   if (capture_beside(*stream) != nullptr) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   *status = status_of(*stream);
-  if (id != nullptr) *id = stream->capture ? stream->capture->id : 0;
+  const bool is_active = *status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  if (id != nullptr && is_active) *id = stream->capture->id;
   if (graph != nullptr) *graph = nullptr;
   if (nodes != nullptr) *nodes = nullptr;
   if (count != nullptr) *count = 0;
