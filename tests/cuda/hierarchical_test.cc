@@ -7,14 +7,18 @@
 #include <barrier>
 #include <csignal>
 #include <cstdlib>
+#include <memory>
 #include <set>
 #include <utility>
 
+#include "cuda/device/device_share.h"
 #include "tests/collective/matrix_cases.h"
 #include "tests/cuda/device_graph.h"
 #include "tests/cuda/device_hosts.h"
 #include "tests/cuda/device_user.h"
+#include "tests/cuda/odd_world.h"
 #include "tests/fault/outcome_board.h"
+#include "tests/support/eventually.h"
 #include "tests/support/watchdog.h"
 
 namespace unisono::test {
@@ -343,6 +347,56 @@ TEST(HierarchicalProcesses, InACaptureAreRefusedOnAllRanks) {
     user.finish();
     require(user.look(data, 1)[0] == 4, "a wrong sum afterwards");
   });
+}
+
+// On rank 0 beside streams of three sends to rank 1, and while rank 2 takes long for its part.
+void call_beside_sends(Communicator& comm) {
+  DeviceUser user;
+  const OwnStream streams[] = {OwnStream(0), OwnStream(0), OwnStream(0)};
+  Communicator other = comm.split(0, comm.rank());
+  float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
+  float* const message = user.make(std::vector<float>(kMebibyte, 2.0F));
+  const CallOptions options{.timeout = kDeadline};
+  const auto with = [&](CUstream stream) {
+    return CallOptions{.timeout = kDeadline, .stream = stream};
+  };
+  const auto sum = [&] {
+    comm.all_reduce(data, data, kMebibyte, kFloat, ops::sum, with(user.stream()));
+  };
+  const auto send_in = [&](const OwnStream& stream) {
+    comm.send(message, kMebibyte, kFloat, 1, 0, with(stream.get()));
+  };
+  sum();  // connects
+  user.finish();
+  CUcontext context = nullptr;
+  driver()->CtxGetCurrent(&context);
+  const auto share = *device::DeviceShare::of(driver(), 0, context);
+  std::unique_ptr<HeldStream> held;
+  if (comm.rank() == 2) held = std::make_unique<HeldStream>(share->outward_stream());
+  const std::uint64_t before = fake()->calls("cuMemcpyAsync");
+  if (comm.rank() == 0) send_in(streams[0]), send_in(streams[1]);
+  sum();
+  if (comm.rank() == 0) {
+    require(eventually([&] { return fake()->calls("cuMemcpyAsync") == before + 3; }),
+            "the slice is not on its way");
+    send_in(streams[2]);
+    for (const OwnStream& stream : streams) {
+      require(driver()->StreamQuery(stream.get()) == CUDA_ERROR_NOT_READY, "nothing waits");
+    }
+  }
+  other.barrier(options);
+  held.reset();
+  for (int i = 0; i < 3 && comm.rank() == 1; ++i) {
+    comm.receive(message, kMebibyte, kFloat, 0, 0, options);
+  }
+  user.finish();
+  require(user.look(data, kMebibyte) == std::vector<float>(kMebibyte, 16.0F), "a wrong sum");
+}
+
+// Of eight hardware queues half are for streams that wait, as none of the steps does.
+TEST(HierarchicalProcesses, TakeOneGateEach) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  run_device_hosts({.hosts = kTwoByTwo, .processes = true, .watched = false}, call_beside_sends);
 }
 
 // Ends with the failure, and the stream is free.

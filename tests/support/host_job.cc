@@ -76,6 +76,7 @@ void spawn_hosts(const HostJob& job, const std::function<void(Communicator&)>& b
       static_cast<int>(job.hosts.size()) / ranks,
       [&](Communicator& starter) {
         const Rank first = starter.rank() * ranks;
+        if (!job.watched) starter.close();
         if (ranks == 1) return run_rank(job, name, first, body);
         std::vector<std::future<void>> threads;
         for (Rank rank = first; rank < first + ranks; ++rank) {

@@ -15,6 +15,7 @@ struct HostJob {
   std::vector<int> hosts = {0, 0, 1, 1};  ///< of each rank
   bool processes = false;
   int ranks_of_a_process = 1;      ///< with `processes`: its threads
+  bool watched = true;             ///< by a rank of another job in each process
   std::vector<int> devices = {0};  ///< as SpawnOptions::devices; empty: none is named
   std::string transport = "auto";
 };

@@ -8,7 +8,8 @@ namespace unisono {
 Status CallGate::make(const DeviceCall& call) {
   if (exists_ || !call.has_stream || call.stream == CU_STREAM_LEGACY ||
       !call.device->has_memops() || call.device->has_enough_gates() ||
-      call.calls->communicator().ranks_in_process() > 1 || call.calls->is_connecting()) {
+      call.calls->communicator().ranks_in_process() > 1 || call.calls->is_connecting() ||
+      call.calls->communicator().is_inside()) {
     return Status();
   }
   UNISONO_ASSIGN(gate_, call.device->take_gate());

@@ -3,7 +3,8 @@
 // default stream, and not where the process has other ranks, whose streams may share a hardware
 // queue with this one. There, on devices that cannot wait for words of memory, where more streams
 // would wait than leave hardware queues for others, behind many gates that are still closed, while
-// the first hierarchical calls connect, and with UNISONO_CUDA_GATES=off the caller itself waits.
+// the first hierarchical calls connect, and with UNISONO_CUDA_GATES=off the caller itself waits. A
+// step of a hierarchical call has none: its caller's gate is enough.
 //
 // Thread rule: the engine's lock.
 #pragma once
