@@ -138,7 +138,7 @@ void MappingCache::release(const Device& device, const MappingKey& key, SideWork
     const std::lock_guard guard(mutex_);
     if (is_legacy) closing_.erase(closing_.find(key));
   };
-  if (!side.run(close_it)) close_it();
+  side.run_once_possible(close_it);
 }
 
 Result<std::shared_ptr<void>> MappingCache::keep(const Device& device, const BufferTicket& ticket,

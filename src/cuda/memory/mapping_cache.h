@@ -55,7 +55,8 @@ class MappingCache {
   Result<CUdeviceptr> acquire(const Device& device, const BufferTicket& ticket);
   void release(const Device& device, const MappingKey& key, CleanupReport& report);
   /// Of memory that its owner has freed, or that was a process's which is gone: nobody asks for it
-  /// again. A thread of `side` closes it, since the driver may wait for streams before it does.
+  /// again. A thread of `side` closes it, since the driver may wait for streams before it does;
+  /// never the caller's, who may have what a stream waits for.
   void release(const Device& device, const MappingKey& key, SideWork& side);
   /// As acquire(); held for as long as the result lives, and then released as the latter.
   Result<std::shared_ptr<void>> keep(const Device& device, const BufferTicket& ticket,

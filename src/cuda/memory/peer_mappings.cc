@@ -55,7 +55,10 @@ Result<CUdeviceptr> PeerMappings::open(const BufferTicket& ticket, const Peer& p
   }
   const auto base = MappingCache::of_process().acquire(device_, ticket);
   if (!base) return explain(base.error(), ticket, peer.rank);
-  if (*base == 0) return *base;
+  if (*base == 0) {
+    side_.go_on();
+    return *base;
+  }
   mappings.push_front({key, *base});
   return *base + offset;
 }

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/log.h"
 #include "base/signals_blocked.h"
 
 namespace unisono::cuda {
@@ -22,6 +23,16 @@ struct SideWork::State {
   std::condition_variable over;
   int running = 0;
   std::deque<std::shared_ptr<void>> kept;
+  std::deque<std::function<void()>> without_thread;
+
+  void run_oldest() {
+    std::unique_lock lock(mutex);
+    if (without_thread.empty()) return;
+    const std::function<void()> oldest = std::move(without_thread.front());
+    without_thread.pop_front();
+    lock.unlock();
+    oldest();
+  }
 
   void end_one() {
     const std::lock_guard lock(mutex);
@@ -36,7 +47,9 @@ void SideWork::finish() {
   std::unique_lock lock(state_->mutex);
   state_->over.wait(lock, [this] { return state_->running == 0; });
   const auto kept = std::move(state_->kept);
+  const auto left = std::exchange(state_->without_thread, {});
   lock.unlock();
+  for (const auto& work : left) work();
 }
 
 Status SideWork::run(std::function<void()> work) {
@@ -58,6 +71,26 @@ Status SideWork::run(std::function<void()> work) {
   }
 }
 
+void SideWork::run_once_possible(std::function<void()> work) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->without_thread.push_back(std::move(work));
+  }
+  go_on();
+}
+
+// Each thread takes what is oldest when it has begun, and drops what that holds.
+void SideWork::go_on() {
+  std::unique_lock lock(state_->mutex);
+  std::size_t left = state_->without_thread.size();
+  lock.unlock();
+  for (; left > 0; --left) {
+    if (const Status begun = run([state = state_] { state->run_oldest(); }); !begun) {
+      return log::debug(begun.message());
+    }
+  }
+}
+
 void SideWork::drop_at_end(std::shared_ptr<void> what) {
   std::shared_ptr<void> oldest;
   {
@@ -67,9 +100,7 @@ void SideWork::drop_at_end(std::shared_ptr<void> what) {
     oldest = std::move(state_->kept.front());
     state_->kept.pop_front();
   }
-  auto drop = [held = oldest]() mutable { held.reset(); };
-  oldest.reset();
-  static_cast<void>(run(std::move(drop)));  // without a thread here and now
+  run_once_possible([held = std::move(oldest)]() mutable { held.reset(); });
 }
 
 }  // namespace unisono::cuda

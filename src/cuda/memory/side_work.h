@@ -20,11 +20,15 @@ class SideWork {
 
   /// `work` begins at once, beside whatever else runs. kOutOfResources: there is no thread for it.
   Status run(std::function<void()> work);
+  /// The same; where there is no thread it begins later, with go_on() or in finish().
+  void run_once_possible(std::function<void()> work);
+  /// Begins what found no thread, as far as there are any now.
+  void go_on();
   /// Dropped at the end, when no stream waits for this rank any more: a call of the driver's that
   /// waits may hold up others, on whichever thread. What is oldest goes sooner, by a thread of its
   /// own, where there is much.
   void drop_at_end(std::shared_ptr<void> what);
-  /// Waits for all of it, and drops what was kept.
+  /// Waits for all of it, and drops what was kept. What never found a thread is done by the caller.
   void finish();
 
  private:
