@@ -5,10 +5,12 @@
 
 #include <cerrno>
 #include <climits>
+#include <cstddef>
 #include <filesystem>
 #include <system_error>
 
 #include "base/errno_text.h"
+#include "base/new_file.h"
 #include "base/replace_file.h"
 #include "base/unique_fd.h"
 #include "base/write_all.h"
@@ -49,7 +51,8 @@ bool can_make(const fs::path& path) {
   const fs::path folder = "." / path.parent_path() / "";
   if (::access(folder.c_str(), W_OK | X_OK) != 0) return false;
   errno = ENAMETOOLONG;
-  return path.filename().native().size() + kMarkBytes <= NAME_MAX;
+  const std::size_t added = kNewFileMark.size() + NewFile::kDigits;
+  return path.filename().native().size() + added <= NAME_MAX;
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ struct ProcessFacts {
   std::uint64_t start = 0;  ///< clock ticks after boot: with the pid it names the process for good
 };
 
-/// It has ended, and its parent has not looked: a first thread that has ended may leave others.
+/// The process has ended, and its parent has not looked. A first thread that has ended may leave
+/// others behind.
 inline bool is_corpse(const ProcessFacts& facts) {
   return facts.state == 'X' || (facts.state == 'Z' && facts.threads <= 1);
 }

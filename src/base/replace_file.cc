@@ -13,9 +13,6 @@
 namespace unisono {
 namespace {
 
-constexpr std::string_view kMark = ".new-";
-static_assert(kMark.size() + NewFile::kDigits == kMarkBytes);
-
 Status failed_to(const std::string& what, const std::string& path, int error) {
   const bool is_full = error == ENOSPC || error == EDQUOT;
   const bool is_kept = error == EACCES || error == EPERM || error == EBUSY || error == EROFS ||
@@ -50,7 +47,7 @@ Status make_alike(const NewFile& file, const struct stat& old) {
 
 Status replace(const std::string& path, std::string_view text, mode_t mode,
                const struct stat* old) {
-  NewFile file(path, kMark, mode);
+  NewFile file(path, kNewFileMark, mode);
   if (!file) return failed_to("cannot make", file.name(), errno);
   if (old != nullptr) UNISONO_TRY(make_alike(file, *old));
   if (const int error = write_all(file.fd(), text); error != 0) {

@@ -6,7 +6,6 @@
 
 #include <sys/types.h>
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -14,8 +13,8 @@
 
 namespace unisono {
 
-/// What the name of the new file has behind that of the old one: ".new-" and the digits.
-inline constexpr std::size_t kMarkBytes = 5 + 16;
+/// What a new file's name has behind that of the old one, and before NewFile::kDigits digits.
+inline constexpr std::string_view kNewFileMark = ".new-";
 
 /// Writes a new file of `mode` (the umask applies) beside `path`, "<path>.new-<16 hexadecimal
 /// digits>", and gives it that name. Where a link has the name, the link is replaced.

@@ -19,7 +19,7 @@ struct CommunicatorAccess {
   static detail::CommunicatorState* state(Communicator& communicator) {
     return communicator.state_.get();
   }
-  /// A second one of the same state, either of which closes it.
+  /// A second communicator of the same state: the first of the two that goes closes it.
   static Communicator share(const Communicator& communicator) {
     return Communicator(communicator.state_);
   }

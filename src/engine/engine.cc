@@ -329,8 +329,7 @@ void Engine::run_deferred() {
   const std::shared_ptr<std::atomic<int>> calling_back = calling_back_;
   calling_back->fetch_add(1, std::memory_order_seq_cst);  // see Waiter
   give_lock_away();
-  const bool is_watched = watches_.load(std::memory_order_seq_cst) > 0;  // see Waiter
-  if (is_watched || has_background_work()) wake_progress_thread();
+  if (needs_beats()) wake_progress_thread();
   while (!now.empty()) call_back(now.pop());
   calling_back->fetch_sub(1, std::memory_order_relaxed);
 }
@@ -343,6 +342,10 @@ void Engine::watch() {
 bool Engine::has_background_work() const {
   return running_.load(std::memory_order_seq_cst) > 0 ||  // see Waiter
          unsent_.load(std::memory_order_seq_cst);
+}
+
+bool Engine::needs_beats() const {
+  return has_background_work() || watches_.load(std::memory_order_seq_cst) > 0;  // see Waiter
 }
 
 // Of the progress thread: there is no call that could throw.
@@ -365,9 +368,8 @@ bool Engine::beat_unwaited() {
 
 void Engine::progress_loop() {
   const auto has_work = [this] {
-    return (has_background_work() || watches_.load(std::memory_order_relaxed) > 0) &&
-           waiters_.load(std::memory_order_seq_cst) <=  // see Waiter
-               calling_back_->load(std::memory_order_seq_cst);
+    return needs_beats() && waiters_.load(std::memory_order_seq_cst) <=  // see Waiter
+                                calling_back_->load(std::memory_order_seq_cst);
   };
   int idle_beats = 0;
   for (;;) {

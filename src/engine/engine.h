@@ -148,6 +148,7 @@ class Engine {
   void delist(Task& task);
   void close_up();
   bool has_background_work() const;
+  bool needs_beats() const;
   void progress_loop();
   void tend(TimePoint now);
 

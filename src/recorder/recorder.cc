@@ -39,8 +39,6 @@ void copy_text(std::string_view text, char (&out)[kBytes]) {
   std::copy_n(text.data(), std::min(text.size(), kBytes - 1), out);
 }
 
-constexpr std::string_view kEmptyTrace = "{\"traceEvents\":[]}\n";
-
 // What names a file must be no path.
 std::string file_name(const RankIdentity& identity, const char* suffix) {
   std::string name = identity.job.substr(0, kTextBytes - 1);
@@ -77,13 +75,14 @@ Result<std::unique_ptr<Recorder>> Recorder::open(const RecordPlace& place,
                       ": a trace is made of the record, and UNISONO_RECORDER is off");
   }
   if (place.setting.is_off) return std::make_unique<Recorder>(nullptr, identity);
-  // It comes first: memory that was claimed and not used would look like a rank that never joined.
+  // The trace comes first: memory that was claimed and not used would look like a rank that never
+  // joined.
   const std::string trace_name = file_name(identity, ".json");
   UniqueFd trace;
   if (is_traced) {
     UNISONO_ASSIGN(trace, create_rank_file("UNISONO_TRACE", place.trace_folder, trace_name));
     // What a rank that is killed leaves. Where there is no room, close() tells.
-    write_all(trace.get(), kEmptyTrace);
+    write_all(trace.get(), trace_of({}));
   }
   const std::string trace_path = place.trace_folder + "/" + trace_name;
   Result<RecordMemory> memory = RecordMemory::make(place, file_name(identity, kFileSuffix));
@@ -137,7 +136,7 @@ void Recorder::close() {
 Status Recorder::write_trace() const {
   const std::span record(memory_, kRecordBytes);
   UNISONO_ASSIGN(const RankRecord read, parse_record(record, record, "the record"));
-  // It takes the place of the empty one, which is shorter.
+  // The trace takes the place of the empty one, which is shorter.
   const bool is_at_begin = ::lseek(trace_.get(), 0, SEEK_SET) == 0;
   const int error = is_at_begin ? write_all(trace_.get(), trace_of({&read, 1})) : errno;
   return error == 0 ? Status() : Status(ErrorCode::kSystem, errno_text(error));

@@ -70,21 +70,25 @@ void end_spoilt_capture(CUstream stream) {
             CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
+void sum_in_stream(Communicator& comm, DeviceUser& user, float* data) {
+  comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum, {.stream = user.stream()});
+}
+std::string failure_of_sum(Communicator& comm, DeviceUser& user, float* data) {
+  return failure_of([&] { sum_in_stream(comm, user, data); });
+}
+
 TEST(DeviceCapture, AStagedCallIsRefusedAndTheCommunicatorGoesOn) {
   run_device_ranks({.ranks = 1, .devices = {}}, [](Communicator& comm) {
     DeviceUser user;
     float* const data = user.make<float>({4});
     begin_own_capture(user.stream());
-    const auto call = [&] {
-      comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum, {.stream = user.stream()});
-    };
-    EXPECT_THAT(failure_of(call), HasSubstr("CUDA graph"));
+    EXPECT_THAT(failure_of_sum(comm, user, data), HasSubstr("CUDA graph"));
     CUgraph graph = nullptr;
     expect_ok(
         function<decltype(&::cuStreamEndCapture)>("cuStreamEndCapture")(user.stream(), &graph),
         "cuStreamEndCapture");
     expect_ok(function<decltype(&::cuGraphDestroy)>("cuGraphDestroy")(graph), "cuGraphDestroy");
-    call();
+    sum_in_stream(comm, user, data);
     user.finish();
     EXPECT_EQ(user.look(data, 1)[0], 4);
   });
@@ -94,14 +98,11 @@ TEST(DeviceCapture, AStagedCallIsRefusedWhereTheCaptureIsSpoilt) {
   run_device_ranks({.ranks = 1, .devices = {}}, [](Communicator& comm) {
     DeviceUser user;
     float* const data = user.make<float>({4});
-    const auto call = [&] {
-      comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum, {.stream = user.stream()});
-    };
     begin_own_capture(user.stream());
     spoil_capture(user.stream());
-    EXPECT_THAT(failure_of(call), HasSubstr("outside of the capture"));
+    EXPECT_THAT(failure_of_sum(comm, user, data), HasSubstr("outside of the capture"));
     end_spoilt_capture(user.stream());
-    EXPECT_EQ(failure_of(call), "");
+    EXPECT_EQ(failure_of_sum(comm, user, data), "");
     EXPECT_EQ(user.look(data, 1)[0], 4);
   });
 }
@@ -111,15 +112,12 @@ TEST(DeviceCapture, ThatIsSpoiltIsRefusedOnAllAndTheCommunicatorGoesOn) {
   run_device_ranks({.ranks = 2}, [&](Communicator& comm) {
     DeviceUser user;
     float* const data = user.make<float>({1});
-    const auto call = [&] {
-      comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum, {.stream = user.stream()});
-    };
     begin_own_capture(user.stream());
     spoil_capture(user.stream());
-    EXPECT_THAT(failure_of(call), HasSubstr("rank 0 has a stream whose capture"));
+    EXPECT_THAT(failure_of_sum(comm, user, data), HasSubstr("rank 0 has a stream whose capture"));
     end_spoilt_capture(user.stream());
     step.arrive_and_wait();
-    EXPECT_EQ(failure_of(call), "");
+    EXPECT_EQ(failure_of_sum(comm, user, data), "");
     EXPECT_EQ(user.look(data, 1)[0], 2);
   });
 }
@@ -170,15 +168,7 @@ TEST(DeviceCapture, OfOneRankAloneIsRefusedOnAllAndTheCommunicatorGoesOn) {
                     user.stream(), CU_STREAM_CAPTURE_MODE_RELAXED),
                 "cuStreamBeginCapture");
     }
-    const auto call = [&] {
-      comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum, {.stream = user.stream()});
-    };
-    std::string told;
-    try {
-      call();
-    } catch (const Error& error) {
-      told = error.what();
-    }
+    const std::string told = failure_of_sum(comm, user, data);
     EXPECT_THAT(told, HasSubstr("into one graph"));
     if (comm.rank() == 1) {
       CUgraph graph = nullptr;
@@ -188,7 +178,7 @@ TEST(DeviceCapture, OfOneRankAloneIsRefusedOnAllAndTheCommunicatorGoesOn) {
       expect_ok(function<decltype(&::cuGraphDestroy)>("cuGraphDestroy")(graph), "cuGraphDestroy");
     }
     step.arrive_and_wait();
-    call();
+    sum_in_stream(comm, user, data);
     user.finish();
     EXPECT_EQ(user.look(data, 1)[0], 2);
   });

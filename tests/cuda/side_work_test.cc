@@ -2,7 +2,6 @@
 #include "cuda/memory/side_work.h"
 
 #include <gtest/gtest.h>
-#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
@@ -13,32 +12,12 @@
 #include "tests/cuda/memory_fixture.h"
 #include "tests/cuda/memory_owner.h"
 #include "tests/support/eventually.h"
+#include "tests/support/no_threads.h"
 
 namespace unisono::test {
 namespace {
 
 constexpr cuda::Peer kForgotten = other_process(3);
-
-// No thread begins: none has room for its stack.
-class NoThreads {
- public:
-  NoThreads() {
-    EXPECT_EQ(pthread_getattr_default_np(&before_), 0);
-    pthread_attr_t wanted;
-    EXPECT_EQ(pthread_attr_init(&wanted), 0);
-    EXPECT_EQ(pthread_attr_setstacksize(&wanted, std::size_t{1} << 56), 0);
-    EXPECT_EQ(pthread_setattr_default_np(&wanted), 0);
-    pthread_attr_destroy(&wanted);
-  }
-  ~NoThreads() {
-    EXPECT_EQ(pthread_setattr_default_np(&before_), 0);
-    pthread_attr_destroy(&before_);
-  }
-  NoThreads(const NoThreads&) = delete;
-
- private:
-  pthread_attr_t before_;
-};
 
 // A stream that stands still; not for ever, or a test that waits for it would never fail.
 class StandingStream {

@@ -3,7 +3,6 @@
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
-#include <pthread.h>
 
 #include <array>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "tests/engine/messenger_fixture.h"
 #include "tests/support/deaf_host.h"
 #include "tests/support/log_guard.h"
+#include "tests/support/no_threads.h"
 #include "tests/support/work.h"
 
 namespace unisono::test {
@@ -58,27 +58,6 @@ class Counted final : public Operation {
 
  private:
   int looks_;
-};
-
-// While it lives the system refuses threads: none gets the stack that all ask for by default.
-class NoThreads {
- public:
-  NoThreads() {
-    pthread_getattr_default_np(&before_);
-    pthread_attr_t greedy;
-    pthread_getattr_default_np(&greedy);
-    pthread_attr_setstacksize(&greedy, std::size_t{1} << 50);
-    EXPECT_EQ(pthread_setattr_default_np(&greedy), 0);
-    pthread_attr_destroy(&greedy);
-  }
-  ~NoThreads() {
-    pthread_setattr_default_np(&before_);
-    pthread_attr_destroy(&before_);
-  }
-  NoThreads(const NoThreads&) = delete;
-
- private:
-  pthread_attr_t before_;
 };
 
 // Memory is used up when it is looked at for the second time.

@@ -39,13 +39,21 @@ bool is_refused_one(std::uint64_t nth, const Work& work) {
 }
 
 /// False: it was out of memory.
-bool poll(World& world, Rank rank) {
+template <typename Work>
+bool does(const Work& work) {
   try {
-    world.poll(rank);
+    work();
   } catch (const std::bad_alloc&) {
     return false;
   }
   return true;
+}
+bool poll(World& world, Rank rank) {
+  return does([&] { world.poll(rank); });
+}
+/// Of rank 0, whose engine is `sink`.
+bool poll(World& world, FrameSink& sink) {
+  return does([&] { world.verbs(0).poll(sink); });
 }
 
 /// Has the memory to hear how a link ends.
@@ -68,17 +76,9 @@ class EndWitness final : public FrameSink {
 void expect_end_for_want_of_words(World& world) {
   EndWitness witness;
   const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
-  world.pause(0);
-  while (!witness.cause && Clock::now() < deadline) {
-    world.turns(1);
-    refused_bytes = 30;
-    try {
-      world.verbs(0).poll(witness);
-    } catch (const std::bad_alloc&) {
-    }
-    refused_bytes = 0;
-  }
-  world.pause(0, false);
+  refused_bytes = 30;
+  while (!witness.cause && Clock::now() < deadline) poll(world, witness);
+  refused_bytes = 0;
   ASSERT_TRUE(witness.cause.has_value());
   EXPECT_EQ(witness.cause->code(), ErrorCode::kOutOfResources);
   EXPECT_EQ(witness.cause->rank(), 0);
@@ -249,10 +249,7 @@ Status end_with_one_refused(World& world, std::uint64_t* nth) {
     world.turns(1);
     const std::uint64_t before = allocations;
     if (*nth != 0) refused_allocation = before + *nth;
-    try {
-      world.verbs(0).poll(witness);
-    } catch (const std::bad_alloc&) {
-    }
+    poll(world, witness);
     refused_allocation = 0;
     *nth -= std::min(*nth, allocations - before);
   }
@@ -305,13 +302,7 @@ void expect_frame_without_memory(World& world) {
   const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
   bool lacked = false;
   refused_bytes = 40;
-  while (count.frames == 0 && Clock::now() < deadline) {
-    try {
-      world.verbs(0).poll(count);
-    } catch (const std::bad_alloc&) {
-      lacked = true;
-    }
-  }
+  while (count.frames == 0 && Clock::now() < deadline) lacked |= !poll(world, count);
   refused_bytes = 0;
   EXPECT_TRUE(lacked);
   EXPECT_EQ(count.frames, 1);

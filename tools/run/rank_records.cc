@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/record_setting.h"
+#include "recorder/record_format.h"
 #include "recorder/record_memory.h"
 #include "tools/blame/verdict_text.h"
 
@@ -107,7 +108,7 @@ bool RankRecords::has_new_record() const {
   std::error_code error;
   std::filesystem::directory_iterator at(folder_, error);
   for (; at != std::filesystem::directory_iterator(); at.increment(error)) {
-    const bool is_record = at->path().extension() == ".record";
+    const bool is_record = at->path().extension() == recorder::kFileSuffix;
     if (is_record && at->last_write_time(error) >= began_) return true;
   }
   return false;

@@ -94,7 +94,7 @@ void Link::close_queue_pairs() {
   broken_.reset();
   if (incoming_ == nullptr) return;
   incoming_->forget_readers();
-  // Not of one that has written on behind its goodbye, so that its link does not end well.
+  // The link of a peer that has written on behind its goodbye does not end well.
   if (peer_left_ && incoming_->may_be_written_up_to(last_position_)) {
     static_cast<void>(incoming_->written_up_to(last_position_));
   }

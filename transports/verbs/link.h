@@ -126,7 +126,7 @@ class Link final : public Endpoint {
   std::uint64_t last_position_ = 0;
   /// After goodbye: how long the device may take to bring what is not here.
   std::optional<TimePoint> last_words_until_;
-  bool looks_last_ = false;  ///< that is over, and one more poll has begun or will
+  bool looks_last_ = false;  ///< that is over, and the next poll looks for the last time
   bool closing_ = false;     ///< `cause_` is to be reported when what has come was handed over
   Status cause_;
   struct Broken {

@@ -258,7 +258,7 @@ void VerbsTransport::for_each_active(const Work& work) {
   }
 }
 
-// Once there is memory for a link, which ends at both ends.
+// Makes each of them a link, once there is memory for one, and ends it for both ranks.
 void VerbsTransport::end_unheard() {
   has_unheard_ = false;
   for (std::size_t peer = 0; peer < unheard_.size(); ++peer) {

@@ -19,6 +19,16 @@ FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 OTHERS = [torch.bool, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2]
 
 
+def eventually(condition):
+    """Whether it comes true in 20 s."""
+    end = time.monotonic() + 20
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.001)
+    return True
+
+
 def bits(tensor):
     return tensor.contiguous().view(torch.uint8) if tensor.numel() else tensor.flatten()
 
@@ -238,9 +248,7 @@ class Collectives(unittest.TestCase):
             dist.recv(torch.empty(1), 0)
         received = 4 if rank() == 1 else 0
         # The thread that finds the end of the first message may copy it later.
-        end = time.monotonic() + 20
-        while (column[:received] != 1).any() and time.monotonic() < end:
-            time.sleep(0.001)
+        eventually(lambda: (column[:received] == 1).all())
         dist.barrier()
         self.assertEqual(column.tolist(), [1.0] * received + [3.0] * (100 - received))
 
@@ -364,13 +372,10 @@ class Collectives(unittest.TestCase):
         outputs = [torch.zeros(1000) for _ in range(size())]
         dist.all_gather(outputs, torch.full((1000,), 1.0 + rank()), async_op=True)
         # The thread that finds its end copies what has to be copied, perhaps later.
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
-            if all(output[-1] == 1.0 + r for r, output in enumerate(outputs)):
-                break
-            time.sleep(0.001)
-        else:
-            self.fail("a work that was dropped left no results")
+        self.assertTrue(
+            eventually(lambda: all(output[-1] == 1.0 + r for r, output in enumerate(outputs))),
+            "a work that was dropped left no results",
+        )
         dist.barrier()
 
     def test_what_follows_a_future_may_make_calls(self):

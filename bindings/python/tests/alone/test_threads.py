@@ -61,7 +61,9 @@ def test_spawn_waits_for_threads_that_are_in_calls_as_a_body_returns():
 
 
 def wait_until(condition):
+    end = time.monotonic() + 60
     while not condition():
+        assert time.monotonic() < end
         time.sleep(0.001)
 
 
@@ -247,9 +249,7 @@ def test_two_threads_with_one_communicator():
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        end = time.monotonic() + 10
-        while not is_in_use(comm) and time.monotonic() < end:
-            time.sleep(0.001)
+        wait_until(lambda: is_in_use(comm))
         for call in (
             lambda: comm.send(np.ones(1), 0),
             lambda: comm.barrier_async(),

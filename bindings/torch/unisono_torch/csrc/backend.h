@@ -141,8 +141,10 @@ class UnisonoBackend : public c10d::Backend {
   unisono_call reduce_scatter_of(Started& started, at::Tensor& output, const at::Tensor& input,
                                  const c10d::ReduceOp& op);
 
-  bool pass_token(unisono_collective collective, int peer, std::chrono::milliseconds limit);
-  void await_ranks(std::chrono::milliseconds timeout, bool wait_all_ranks);
+  bool pass_token(unisono_collective collective, int peer, std::chrono::milliseconds limit,
+                  const GlobalRanks& in_world);
+  void await_ranks(std::chrono::milliseconds timeout, bool wait_all_ranks,
+                   const GlobalRanks& in_world);
 
   template <typename Make>
   c10::intrusive_ptr<Backend> once(const c10::intrusive_ptr<c10d::Store>& store,

@@ -19,8 +19,8 @@ milliseconds left_until(Clock::time_point deadline) {
 }  // namespace
 
 // False where the token has not been passed within `limit`.
-bool UnisonoBackend::pass_token(unisono_collective collective, int peer, milliseconds limit) {
-  const std::shared_ptr<const GlobalRanks> in_world = global_ranks();
+bool UnisonoBackend::pass_token(unisono_collective collective, int peer, milliseconds limit,
+                                const GlobalRanks& in_world) {
   auto* const token = new char(0);
   unisono_call call = UNISONO_CALL_INIT;
   call.collective = collective;
@@ -38,12 +38,12 @@ bool UnisonoBackend::pass_token(unisono_collective collective, int peer, millise
     const std::lock_guard lock(mutex_);
     const unisono_code code = unisono_start(comm_under_lock(), &call, &request);
     if (code != UNISONO_OK) delete token;
-    check(code, "monitored_barrier", *in_world);
+    check(code, "monitored_barrier", in_world);
   }
   int32_t finished = 0;
   const unisono_code code = unisono_request_wait_for(request, limit.count(), &finished);
   const std::exception_ptr failure =
-      code == UNISONO_OK ? nullptr : last_error("monitored_barrier", *in_world);
+      code == UNISONO_OK ? nullptr : last_error("monitored_barrier", in_world);
   const auto release = [](void* context) { delete static_cast<char*>(context); };
   check(unisono_request_detach(request, release, token), "monitored_barrier");
   if (failure != nullptr) std::rethrow_exception(failure);
@@ -51,19 +51,19 @@ bool UnisonoBackend::pass_token(unisono_collective collective, int peer, millise
 }
 
 // Of rank 0.
-void UnisonoBackend::await_ranks(milliseconds timeout, bool wait_all_ranks) {
-  const std::shared_ptr<const GlobalRanks> in_world = global_ranks();
+void UnisonoBackend::await_ranks(milliseconds timeout, bool wait_all_ranks,
+                                 const GlobalRanks& in_world) {
   const auto deadline = Clock::now() + timeout;
   std::vector<int> missing;
   for (int rank = 1; rank < getSize(); ++rank) {
     const milliseconds left = left_until(deadline);
-    TORCH_CHECK(left > milliseconds(0) || !missing.empty(), "Rank ", ranks_text({0}, *in_world),
+    TORCH_CHECK(left > milliseconds(0) || !missing.empty(), "Rank ", ranks_text({0}, in_world),
                 " timed out in monitoredBarrier after ", timeout.count(), " ms.");
-    if (!pass_token(UNISONO_RECEIVE, rank, left)) missing.push_back(rank);
+    if (!pass_token(UNISONO_RECEIVE, rank, left, in_world)) missing.push_back(rank);
     if (!missing.empty() && !wait_all_ranks) break;
   }
   TORCH_CHECK(missing.empty(), missing.size() > 1 ? "Ranks " : "Rank ",
-              ranks_text(missing, *in_world), " failed to pass monitoredBarrier in ",
+              ranks_text(missing, in_world), " failed to pass monitoredBarrier in ",
               timeout.count(), " ms.");
 }
 
@@ -73,14 +73,15 @@ void UnisonoBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool 
   const std::shared_ptr<const GlobalRanks> in_world = global_ranks();
   ++monitored_barriers_;
   if (getRank() == 0) {
-    await_ranks(timeout, wait_all_ranks);
-    for (int rank = 1; rank < getSize(); ++rank) pass_token(UNISONO_SEND, rank, timeout);
+    await_ranks(timeout, wait_all_ranks, *in_world);
+    for (int rank = 1; rank < getSize(); ++rank) pass_token(UNISONO_SEND, rank, timeout, *in_world);
     return;
   }
   std::string why = "no answer";
   bool has_passed = false;
   try {
-    has_passed = pass_token(UNISONO_SEND, 0, timeout) && pass_token(UNISONO_RECEIVE, 0, timeout);
+    has_passed = pass_token(UNISONO_SEND, 0, timeout, *in_world) &&
+                 pass_token(UNISONO_RECEIVE, 0, timeout, *in_world);
   } catch (const std::exception& error) {
     why = error.what();
   }
