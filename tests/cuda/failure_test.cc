@@ -5,6 +5,7 @@
 #include <barrier>
 
 #include "tests/cuda/device_user.h"
+#include "tests/support/leave_together.h"
 #include "tests/support/rank_job.h"
 
 namespace unisono::test {
@@ -54,15 +55,15 @@ TEST(DeviceFailure, ARankThatNeverCallsIsNamedAtTheDeadline) {
   std::barrier<> told(2);
   run_device_ranks({.ranks = 2}, [&](Communicator& comm) {
     DeviceUser user;
+    const LeaveTogether together(told);
+    if (comm.rank() == 1) return;
     float* const data = user.make<float>({1});
-    if (comm.rank() == 1) return told.arrive_and_wait();
     const std::string failure = failure_of([&] {
       comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum,
                       {.timeout = std::chrono::milliseconds(300), .stream = user.stream()});
     });
     EXPECT_THAT(failure, AllOf(HasSubstr("timeout"), HasSubstr("rank 1")));
     user.finish();  // nothing is left that waits in the stream
-    told.arrive_and_wait();
   });
 }
 

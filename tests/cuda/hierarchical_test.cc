@@ -19,6 +19,7 @@
 #include "tests/cuda/odd_world.h"
 #include "tests/fault/outcome_board.h"
 #include "tests/support/eventually.h"
+#include "tests/support/leave_together.h"
 #include "tests/support/watchdog.h"
 
 namespace unisono::test {
@@ -314,6 +315,7 @@ TEST(StagedCalls, OfAnyLengthMayHaveHostMemoryOnOneRank) {
   std::barrier<> told(2);
   run_device_hosts({.hosts = {0, 1}}, [&](Communicator& comm) {
     DeviceUser user;
+    const LeaveTogether together(told);
     const std::vector<float> start(kCount, static_cast<float>(comm.rank()));
     std::vector<float> host = start;
     float* const data = comm.rank() == 1 ? host.data() : user.make(start);
@@ -329,7 +331,6 @@ TEST(StagedCalls, OfAnyLengthMayHaveHostMemoryOnOneRank) {
     EXPECT_THAT(failure, testing::AllOf(testing::HasSubstr("calls differ"),
                                         testing::HasSubstr("part of a longer call"),
                                         testing::HasSubstr("give a stream")));
-    told.arrive_and_wait();
   });
 }
 
@@ -461,6 +462,7 @@ TEST(HierarchicalFailure, ARankThatNeverCallsIsNamedAtTheDeadline) {
   std::barrier<> told(4);
   run_device_hosts({.hosts = kTwoByTwo}, [&](Communicator& comm) {
     DeviceUser user;
+    const LeaveTogether together(told);
     float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
     if (comm.rank() != 1) {
       const std::string failure = failure_of([&] {
@@ -470,7 +472,6 @@ TEST(HierarchicalFailure, ARankThatNeverCallsIsNamedAtTheDeadline) {
       EXPECT_THAT(failure,
                   testing::AllOf(testing::HasSubstr("timeout"), testing::HasSubstr("rank 1")));
     }
-    told.arrive_and_wait();
   });
 }
 
