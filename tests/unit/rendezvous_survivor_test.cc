@@ -72,6 +72,12 @@ class SurvivorTest : public testing::Test {
   Survivor survivor_{arbiter_, kFailedOne, {0, 1, 2, 3}, kPatienceOfOne};
 };
 
+TEST_F(SurvivorTest, WaitsForTheArbiterHoweverLongItsPatienceIs) {
+  Survivor patient{arbiter_, kFailedOne, {0, 1, 2, 3}, milliseconds::max()};
+  patient.ask(kAskedAt);
+  EXPECT_EQ(patient.advance(std::nullopt, kAskedAt), Task::kWait);
+}
+
 TEST_F(SurvivorTest, MakesWhatTheArbiterNamesAndUsesItOnceAllHaveMadeIt) {
   EXPECT_EQ(look(), Task::kWait);
   ASSERT_EQ(hear(ShrinkStep::kForm, {0, 1, 3}), Task::kForm);

@@ -6,6 +6,7 @@
 #include "base/communicator_id.h"
 #include "base/grace_periods.h"
 #include "rendezvous/failure/shrink_agreements.h"
+#include "rendezvous/messages/control_wire.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -29,7 +30,7 @@ Survivor::Survivor(ArbiterClient& arbiter, std::uint32_t communicator, std::vect
     : arbiter_(arbiter),
       communicator_(communicator),
       members_(std::move(members)),
-      patience_(patience) {}
+      patience_(std::min(patience, kToldTimeMax)) {}
 
 void Survivor::ask(TimePoint now) {
   await_word(now);
