@@ -1,6 +1,6 @@
 // Proves that the plans of all ranks of one call do what the collective promises, by symbols, with
-// no byte moved. For tests and `unisono plan`; pure, any thread, time grows with the number of
-// steps of all ranks together.
+// no byte moved. For tests and `unisono plan`; pure, any thread. Time grows with the number of
+// steps of all ranks together and with symbols_to_check().
 #pragma once
 
 #include <span>
@@ -18,6 +18,10 @@ enum class SendSemantics {
 
 /// All of the checks below; plans[r] is the plan of rank r. The status names the first fault.
 Status check_plans(std::span<const Plan> plans);
+
+/// How many symbols check_plans() keeps, some 64 bytes for each: one for each chunk of the buffers
+/// of all ranks, and what the steps of a barrier know of the ranks.
+std::size_t symbols_to_check(std::span<const Plan> plans);
 
 /// Each plan by itself: the ranks mean the same call, buffers have the blocks that the collective
 /// gives them, ranges lie inside, dependencies point back, channel indices count, lengths of

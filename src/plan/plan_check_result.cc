@@ -70,9 +70,10 @@ Status check_outputs(std::span<const Plan> plans, SymbolicRun& run) {
 
 Status check_barrier(std::span<const Plan> plans, const SymbolicRun& run) {
   const auto ranks = static_cast<Rank>(plans.size());
+  const std::vector<RankSet> heard = run.heard();
   for (Rank rank = 0; rank < ranks; ++rank) {
     for (Rank other = 0; other < ranks; ++other) {
-      if (run.has_heard(rank, other)) continue;
+      if (heard[static_cast<std::size_t>(rank)].contains(other)) continue;
       return {ErrorCode::kInvalidArgument,
               "rank " + std::to_string(rank) + " leaves the barrier without knowing that rank " +
                   std::to_string(other) + " has arrived",
@@ -83,6 +84,20 @@ Status check_barrier(std::span<const Plan> plans, const SymbolicRun& run) {
 }
 
 }  // namespace
+
+std::size_t symbols_to_check(std::span<const Plan> plans) {
+  constexpr std::size_t kRanksInSymbol = 64 * 8;
+  std::size_t symbols = 0;
+  for (const Plan& plan : plans) {
+    const int blocks = plan.input_blocks + plan.output_blocks;
+    symbols += static_cast<std::size_t>(blocks) * static_cast<std::size_t>(plan.request.chunks) +
+               plan.scratch_like.size();
+    if (plan.request.collective == Collective::kBarrier) {
+      symbols += plan.steps.size() * (plans.size() / kRanksInSymbol);
+    }
+  }
+  return symbols;
+}
 
 Status check_result(std::span<const Plan> plans, SendSemantics semantics) {
   SymbolicRun run(plans, semantics);

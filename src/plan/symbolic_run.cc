@@ -97,10 +97,7 @@ void SymbolicRun::start(std::size_t index) {
   if (node.step->kind == StepKind::kSend) {
     const Value* const source = cells(node.rank, node.step->source);
     node.message.assign(source, source + node.step->source.count);
-    if (is_barrier_) {
-      node.heard.resize(plans_.size());
-      node.heard[static_cast<std::size_t>(node.rank)] = true;
-    }
+    if (is_barrier_) node.heard.insert(node.rank);
     if (nodes_[node.match].started) deliver(index, node.match);
     if (eager_ && !node.complete) finish(index);
   } else if (is_receive(node.step->kind)) {
@@ -113,12 +110,7 @@ void SymbolicRun::start(std::size_t index) {
 
 void SymbolicRun::deliver(std::size_t send, std::size_t receive) {
   Node& node = nodes_[receive];
-  if (is_barrier_) {
-    node.heard.resize(plans_.size());
-    for (std::size_t r = 0; r < plans_.size(); ++r) {
-      if (nodes_[send].heard[r]) node.heard[r] = true;
-    }
-  }
+  if (is_barrier_) node.heard.insert(nodes_[send].heard);
   const std::vector<Value>& message = nodes_[send].message;
   Value* const target = cells(node.rank, node.step->target);
   const Value* const source =
@@ -167,13 +159,7 @@ void SymbolicRun::finish(std::size_t index) {
   node.complete = true;
   ++complete_count_;
   for (const std::size_t dependant : node.dependants) {
-    if (is_barrier_ && !node.heard.empty()) {
-      auto& heard = nodes_[dependant].heard;
-      heard.resize(plans_.size());
-      for (std::size_t r = 0; r < plans_.size(); ++r) {
-        if (node.heard[r]) heard[r] = true;
-      }
-    }
+    if (is_barrier_) nodes_[dependant].heard.insert(node.heard);
     release(dependant);
   }
 }
@@ -202,14 +188,13 @@ Value SymbolicRun::output(Rank rank, std::uint32_t chunk) const {
   return values_[at][maps_[at].first_cell({Buffer::kOutput, chunk, 1})];
 }
 
-bool SymbolicRun::has_heard(Rank rank, Rank other) const {
-  if (rank == other) return true;
-  for (const Node& node : nodes_) {
-    if (node.rank == rank && !node.heard.empty() && node.heard[static_cast<std::size_t>(other)]) {
-      return true;
-    }
+std::vector<RankSet> SymbolicRun::heard() const {
+  std::vector<RankSet> heard(plans_.size());
+  for (std::size_t rank = 0; rank < heard.size(); ++rank) {
+    heard[rank].insert(static_cast<Rank>(rank));
   }
-  return false;
+  for (const Node& node : nodes_) heard[static_cast<std::size_t>(node.rank)].insert(node.heard);
+  return heard;
 }
 
 }  // namespace unisono::plan

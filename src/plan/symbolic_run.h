@@ -13,6 +13,28 @@
 
 namespace unisono::plan {
 
+/// Of the ranks of a job, with a bit for each.
+class RankSet {
+ public:
+  bool contains(Rank rank) const {
+    const auto at = static_cast<std::size_t>(rank);
+    return at / kBits < words_.size() && (words_[at / kBits] >> at % kBits & 1) != 0;
+  }
+  void insert(Rank rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    if (words_.size() <= at / kBits) words_.resize(at / kBits + 1);
+    words_[at / kBits] |= std::uint64_t{1} << at % kBits;
+  }
+  void insert(const RankSet& others) {
+    if (words_.size() < others.words_.size()) words_.resize(others.words_.size());
+    for (std::size_t i = 0; i < others.words_.size(); ++i) words_[i] |= others.words_[i];
+  }
+
+ private:
+  static constexpr std::size_t kBits = 64;
+  std::vector<std::uint64_t> words_;
+};
+
 class SymbolicRun {
  public:
   /// Needs plans that pass the structure and channel checks, and that outlive the run.
@@ -23,8 +45,8 @@ class SymbolicRun {
   /// What an output chunk holds afterwards.
   Value output(Rank rank, std::uint32_t chunk) const;
   SymbolTable& symbols() { return symbols_; }
-  /// Of a barrier: whether `rank` left only after `other` had arrived.
-  bool has_heard(Rank rank, Rank other) const;
+  /// Of a barrier: by rank, those that had arrived before it left.
+  std::vector<RankSet> heard() const;
 
  private:
   static constexpr std::size_t kNoNode = ~std::size_t{0};
@@ -40,7 +62,7 @@ class SymbolicRun {
     bool started = false;
     bool complete = false;
     std::vector<Value> message;  // of a send, captured at its start
-    std::vector<bool> heard;     // of a barrier: ranks known to have arrived
+    RankSet heard;               // of a barrier: known to have arrived
   };
 
   void link_steps(Rank rank, std::size_t first);

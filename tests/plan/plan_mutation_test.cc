@@ -235,6 +235,20 @@ TEST(PlanCheck, FindsTheDeadlockOfCrossedReceives) {
   EXPECT_THAT(plan::check_result(plans, SendSemantics::kEager).message(), HasSubstr("deadlock"));
 }
 
+// As long as it asked every step about every pair of ranks, this took hours.
+TEST(PlanCheck, ChecksABarrierOfManyRanks) {
+  EXPECT_TRUE(
+      plan::check_plans(plans_of(Collective::kBarrier, "dissemination", {.ranks = 1500})).ok());
+}
+
+TEST(PlanCheck, SaysHowManySymbolsItKeeps) {
+  const auto gather = plans_of(Collective::kAllGather, "linear", {.ranks = 4, .chunks = 2});
+  EXPECT_EQ(plan::symbols_to_check(gather), 4u * 5 * 2);
+  // Of each step a bit for each rank: of 1024 as much as two symbols.
+  const auto barrier = plans_of(Collective::kBarrier, "dissemination", {.ranks = 1024});
+  EXPECT_EQ(plan::symbols_to_check(barrier), 1024u * 20 * 2);
+}
+
 TEST(PlanCheck, RejectsABarrierThatLetsARankThroughEarly) {
   auto plans = plans_of(Collective::kBarrier, "dissemination", {.ranks = 4});
   EXPECT_TRUE(plan::check_plans(plans).ok());

@@ -33,6 +33,7 @@ using plan::PlanRequest;
 
 // What fits in memory and a minute: ranks and chunks of one request.
 constexpr int kRanksMax = 65536;
+constexpr std::size_t kSymbolsMax = std::size_t{1} << 24;  // about 1 GiB
 constexpr int kChunksMax = 4096;
 constexpr int kCostRanksMax = 4096;
 constexpr std::size_t kBytesMax = std::size_t{1} << 50;
@@ -164,7 +165,7 @@ Report make_report(const Options& options, const PlanRequest& request, const Alg
       .algorithm = &algorithm, .request = request, .plans = {}, .check = {}, .rounds = {}};
   auto [plans, are_complete] = build_plans(algorithm, request);
   report.plans = std::move(plans);
-  report.complete = are_complete;
+  report.complete = are_complete && plan::symbols_to_check(report.plans) <= kSymbolsMax;
   if (!report.complete) {
     report.plans.assign(1, algorithm.build(request));
     const auto cost = algorithm.cost(request.ranks, request.chunks, options.bytes);
@@ -187,7 +188,8 @@ Report make_report(const Options& options, const PlanRequest& request, const Alg
 std::string verdict_of(const Report& report) {
   if (!report.complete) {
     return "not checked: all ranks together have more than " + std::to_string(kStepsMax) +
-           " steps; rounds, bytes and time are the algorithm's formulas";
+           " steps or " + std::to_string(kSymbolsMax) +
+           " chunks in buffers; rounds, bytes and time are the algorithm's formulas";
   }
   return report.check.ok() ? "correct under rendezvous and eager semantics"
                            : "WRONG: " + report.check.message();
