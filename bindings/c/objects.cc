@@ -1,6 +1,8 @@
 // The object collectives of the C API.
 #include "unisono/objects.h"
 
+#include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -38,17 +40,42 @@ Bytes bytes_of(const void* data, std::size_t bytes) {
   return {static_cast<const std::byte*>(data), bytes};
 }
 
-/// Makes the call, which takes a communicator and options and returns objects.
+/// Makes the call with the options that `convert` gives. Where it throws they are options that the
+/// library refuses on every rank, since the others wait for this one's part.
+template <typename Convert, typename Run>
+void make_call(const Convert& convert, const Run& run) {
+  ObjectOptions options;
+  std::exception_ptr failure;
+  try {
+    options = convert();
+  } catch (...) {
+    failure = std::current_exception();
+    options.call.timeout = std::chrono::milliseconds(-1);
+  }
+  try {
+    run(options);
+  } catch (...) {
+    if (failure == nullptr) throw;
+  }
+  if (failure != nullptr) std::rethrow_exception(failure);
+}
+
+/// Of a call that takes a communicator and options and returns objects.
 template <typename Run>
 unisono_code give_objects(unisono_comm* comm, const char* operation,
                           const unisono_object_options* options, unisono_objects** taker,
                           const Run& run) noexcept {
   return guarded([&] {
     Communicator& value = required(comm, operation, kNoCommunicator).value;
-    unisono_objects*& made = required(taker, operation, "there is no place for the objects");
-    auto objects = std::make_unique<unisono_objects>();
-    objects->values = run(value, object_options(options, operation));
-    made = objects.release();
+    const auto convert = [&] {
+      required(taker, operation, "there is no place for the objects");
+      return object_options(options, operation);
+    };
+    make_call(convert, [&](const ObjectOptions& set) {
+      auto objects = std::make_unique<unisono_objects>();
+      objects->values = run(value, set);
+      *taker = objects.release();
+    });
   });
 }
 
@@ -70,6 +97,22 @@ ObjectSource source_of(const unisono_object_source* given, const char* operation
               throw std::runtime_error("the producer returned " + std::to_string(outcome));
             }
           }};
+}
+
+/// Of a call that takes a communicator, a source and options.
+template <typename Run>
+unisono_code stream_objects(unisono_comm* comm, const char* operation,
+                            const unisono_object_source* object,
+                            const unisono_object_options* options, const Run& run) noexcept {
+  return guarded([&] {
+    Communicator& value = required(comm, operation, kNoCommunicator).value;
+    ObjectSource source;
+    const auto convert = [&] {
+      source = source_of(object, operation);
+      return object_options(options, operation);
+    };
+    make_call(convert, [&](const ObjectOptions& set) { run(value, source, set); });
+  });
 }
 
 ObjectSink sink_of(unisono_object_sink sink, void* context, const char* operation) {
@@ -151,10 +194,11 @@ unisono_code unisono_stream_gather_objects(unisono_comm* comm, const unisono_obj
                                            std::int32_t root, unisono_object_sink sink,
                                            void* context, const unisono_object_options* options) {
   const char* const name = "stream_gather_objects";
-  return guarded([&] {
-    stream_gather_objects(required(comm, name, kNoCommunicator).value, source_of(object, name),
-                          root, sink_of(sink, context, name), object_options(options, name));
-  });
+  return stream_objects(comm, name, object, options,
+                        [&](Communicator& value, const ObjectSource& source, const auto& set) {
+                          stream_gather_objects(value, source, root, sink_of(sink, context, name),
+                                                set);
+                        });
 }
 
 unisono_code unisono_stream_all_gather_objects(unisono_comm* comm,
@@ -162,10 +206,11 @@ unisono_code unisono_stream_all_gather_objects(unisono_comm* comm,
                                                unisono_object_sink sink, void* context,
                                                const unisono_object_options* options) {
   const char* const name = "stream_all_gather_objects";
-  return guarded([&] {
-    stream_all_gather_objects(required(comm, name, kNoCommunicator).value, source_of(object, name),
-                              sink_of(sink, context, name), object_options(options, name));
-  });
+  return stream_objects(comm, name, object, options,
+                        [&](Communicator& value, const ObjectSource& source, const auto& set) {
+                          stream_all_gather_objects(value, source, sink_of(sink, context, name),
+                                                    set);
+                        });
 }
 
 unisono_code unisono_stream_broadcast_object(unisono_comm* comm,
@@ -173,8 +218,9 @@ unisono_code unisono_stream_broadcast_object(unisono_comm* comm,
                                              unisono_object_sink sink, void* context,
                                              const unisono_object_options* options) {
   const char* const name = "stream_broadcast_object";
-  return guarded([&] {
-    stream_broadcast_object(required(comm, name, kNoCommunicator).value, source_of(object, name),
-                            root, sink_of(sink, context, name), object_options(options, name));
-  });
+  return stream_objects(comm, name, object, options,
+                        [&](Communicator& value, const ObjectSource& source, const auto& set) {
+                          stream_broadcast_object(value, source, root, sink_of(sink, context, name),
+                                                  set);
+                        });
 }

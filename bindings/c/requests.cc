@@ -58,9 +58,12 @@ unisono_code unisono_request_wait_for(unisono_request* request, std::int64_t lim
   return guarded([&] {
     Request& value = value_of(request, "wait_for");
     std::int32_t& over = required(finished, "wait_for", kNoFinished);
-    // A failure is an end as well.
-    over = 1;
-    over = value.wait_for(std::chrono::milliseconds(limit_ms));
+    try {
+      over = value.wait_for(std::chrono::milliseconds(limit_ms));
+    } catch (...) {  // the call's own failure, which is an end, or this thread's lack of memory
+      over = value.test();
+      throw;
+    }
   });
 }
 

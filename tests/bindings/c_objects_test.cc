@@ -108,6 +108,31 @@ int take_piece(void* context, std::int32_t source, std::uint64_t offset, std::ui
   return 0;
 }
 
+// Nor one whose call is refused before the library hears of it.
+TEST(CObjects, WhatTheLibraryNeverSeesIsToldToAllRanks) {
+  run_ranks(3, [](unisono_comm* comm, int rank) {
+    const auto is_told = [&](unisono_code code) {
+      EXPECT_TRUE(is_code(code, UNISONO_INVALID_ARGUMENT));
+      if (rank != 1) {
+        EXPECT_EQ(unisono_last_error_rank(), 1);
+      }
+    };
+    unisono_objects* objects = nullptr;
+    is_told(unisono_gather_objects(comm, "x", 1, 0, nullptr, rank == 1 ? nullptr : &objects));
+    unisono_object_options options = UNISONO_OBJECT_OPTIONS_INIT;
+    if (rank == 1) options.size = 0;
+    is_told(unisono_broadcast_object(comm, "x", 1, 0, &options, &objects));
+    unisono_object_source source = UNISONO_OBJECT_SOURCE_INIT;
+    source.data = "x";
+    source.bytes = 1;
+    if (rank == 1) source.size = 0;
+    Pieces pieces;
+    is_told(unisono_stream_all_gather_objects(comm, &source, take_piece, &pieces, nullptr));
+    EXPECT_EQ(objects, nullptr);
+    EXPECT_TRUE(is_ok(unisono_barrier(comm, nullptr)));
+  });
+}
+
 int make_letters(void* context, std::uint64_t offset, void* room, std::size_t bytes) {
   const auto fail_at = *static_cast<const std::uint64_t*>(context);
   if (offset + bytes > fail_at) return 4;
