@@ -253,24 +253,23 @@ void reduce_all(KeptCommunicator communicator, Request request, const Status& le
       std::max({request.options.order, state.runtime().config().order, Order::kCanonical});
   const Status valid = check(state, request, lengths);
   const Words own = words_of(request, !valid.ok());
-  std::vector<Words> table(static_cast<std::size_t>(communicator.size()));
-  Call call = bytes_call(Collective::kAllGather, own.data(), table.data(), request);
-  call.count = sizeof own;
-  communicator.run(call);
-  if (!valid) refuse({valid.code(), valid.message(), communicator.rank()});
-  Result<std::vector<std::size_t>> addends = judge(table);
-  if (!addends) refuse(addends.error());
-  const auto total = static_cast<int>(total_of(*addends));
   try {
+    std::vector<Words> table(static_cast<std::size_t>(communicator.size()));
+    Call call = bytes_call(Collective::kAllGather, own.data(), table.data(), request);
+    call.count = sizeof own;
+    communicator.run(call);
+    if (!valid) refuse({valid.code(), valid.message(), communicator.rank()});
+    Result<std::vector<std::size_t>> addends = judge(table);
+    if (!addends) refuse(addends.error());
+    const auto total = static_cast<int>(total_of(*addends));
     AddendsReducer(
         communicator, request, std::move(*addends),
         compute::Reduction::make(request.type, request.op, total, request.options.order).value())
         .run();
   } catch (const std::bad_alloc&) {
     communicator.abort("no memory for all_reduce_addends");
-    refuse({ErrorCode::kOutOfResources, "there is no memory to stage " + std::to_string(total) +
-                                            " addends on " + std::to_string(table.size()) +
-                                            " ranks"});
+    refuse({ErrorCode::kOutOfResources, "there is no memory to stage the addends of " +
+                                            std::to_string(communicator.size()) + " ranks"});
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <new>
 #include <utility>
 
 #include "base/limits.h"
@@ -74,11 +75,17 @@ Result<RegistrationFacts> Runtime::register_memory(std::span<const std::byte> me
   }
   UNISONO_TRY(registrations_.add(memory));
   RegistrationFacts facts;
-  Status outcome = share(memory, source, &facts);
-  if (outcome) {
-    const Engine::Lock lock(*engine_);
-    facts.pinned = transports_.pin(memory);
-    if (facts.pinned.code() != ErrorCode::kUnsupported) outcome = facts.pinned;
+  Status outcome;
+  try {
+    outcome = share(memory, source, &facts);
+    if (outcome) {
+      const Engine::Lock lock(*engine_);
+      facts.pinned = transports_.pin(memory);
+      if (facts.pinned.code() != ErrorCode::kUnsupported) outcome = facts.pinned;
+    }
+  } catch (const std::bad_alloc&) {
+    unregister_memory(memory, facts);
+    throw;
   }
   if (outcome) return facts;
   unregister_memory(memory, facts);

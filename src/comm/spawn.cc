@@ -3,7 +3,6 @@
 #include <atomic>
 #include <future>
 #include <memory>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -67,6 +66,7 @@ void run_threads(const SpawnJob& job) {
   std::promise<bool> all_exist;
   const std::shared_future<bool> may_begin = all_exist.get_future().share();
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(job.size));
   std::string refusal;
   for (int rank = 0; rank < job.size && refusal.empty(); ++rank) {
     try {
@@ -78,7 +78,7 @@ void run_threads(const SpawnJob& job) {
           note(std::current_exception());
         }
       });
-    } catch (const std::system_error& failure) {
+    } catch (const std::exception& failure) {
       refusal = "the thread of rank " + std::to_string(rank) + " of " + std::to_string(job.size) +
                 " cannot be made: " + failure.what() +
                 "; spawn fewer ranks or raise the limits of threads and memory";

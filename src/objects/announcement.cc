@@ -1,6 +1,7 @@
 #include "objects/announcement.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "comm/communicator_state.h"
 #include "comm/init.h"
@@ -218,12 +219,15 @@ Agreement announce(Communicator& communicator, Announcement own, const ObjectOpt
     own.refusal = Refusal::kTimeout;
   }
   const Words words = to_words(own);
-  std::vector<Words> table(static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(words.data(), table.data(), words.size(), DataType::kUint64,
-                          options_of_collectives(options.call));
-  Result<Agreement> agreement = judge(table);
-  if (!agreement) fail(communicator, own.kind, agreement.error());
-  return std::move(*agreement);
+  std::optional<Result<Agreement>> agreement;
+  move_guarded(communicator, own.kind, [&] {
+    std::vector<Words> table(static_cast<std::size_t>(communicator.size()));
+    communicator.all_gather(words.data(), table.data(), words.size(), DataType::kUint64,
+                            options_of_collectives(options.call));
+    agreement = judge(table);
+  });
+  if (!*agreement) fail(communicator, own.kind, agreement->error());
+  return *std::move(*agreement);
 }
 
 void check_member(const Communicator& communicator, Kind kind) {
@@ -239,10 +243,39 @@ void fail(const Communicator& communicator, Kind kind, Status status) {
               {.host = host, .link = "", .operation = std::string(name_of(kind))});
 }
 
-std::vector<std::uint64_t> exchange_word(Communicator& communicator, std::uint64_t word,
+void run_guarded(Communicator& communicator, Kind kind, const std::function<void()>& move) {
+  const std::string name(name_of(kind));
+  const auto abort = [&](const std::string& why) {
+    if (communicator.status()) {
+      communicator.abort("rank " + std::to_string(communicator.rank()) + " could not go on with " +
+                         name + ": " + why);
+    }
+  };
+  try {
+    move();
+  } catch (const Error& error) {
+    abort(error.status().message());
+    throw;
+  } catch (const std::exception& error) {
+    abort(error.what());
+    fail(communicator, kind,
+         Status(ErrorCode::kOutOfResources,
+                "rank " + std::to_string(communicator.rank()) + " has not enough memory (" +
+                    error.what() + "); lower ObjectOptions::staging_bytes or use a stream",
+                communicator.rank()));
+  } catch (...) {
+    abort("a user's type threw");
+    throw;
+  }
+}
+
+std::vector<std::uint64_t> exchange_word(Communicator& communicator, Kind kind, std::uint64_t word,
                                          const CallOptions& options) {
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(&word, all.data(), 1, DataType::kUint64, options);
+  std::vector<std::uint64_t> all;
+  move_guarded(communicator, kind, [&] {
+    all.resize(static_cast<std::size_t>(communicator.size()));
+    communicator.all_gather(&word, all.data(), 1, DataType::kUint64, options);
+  });
   return all;
 }
 

@@ -1,6 +1,7 @@
 // Lists of elements: plain ones straight into the result, others cut out of the stream as they
 // arrive.
 #include <cstring>
+#include <numeric>
 
 #include "comm/kept_communicator.h"
 #include "objects/transfer.h"
@@ -94,16 +95,15 @@ void all_gather_plain(Communicator& caller, const PlainList& list,
   own.element_bytes = static_cast<std::uint32_t>(list.element_bytes);
   const Agreement agreement = announce_part(communicator, own, part.failure, options);
   const CallOptions inner = options_of_collectives(options.call);
-  std::vector<std::uint64_t> begins;
-  std::uint64_t total = 0;
-  for (const std::uint64_t bytes : agreement.bytes) {
-    begins.push_back(total);
-    total += bytes;
-  }
+  const std::uint64_t total =
+      std::accumulate(agreement.bytes.begin(), agreement.bytes.end(), std::uint64_t{0});
   std::byte* out = nullptr;
   allocate_result(communicator, kKind, total, inner, [&] { out = allocate(total); });
   move_guarded(communicator, kKind, [&] {
     Rounds rounds(agreement.bytes, std::max(agreement.staging, kDirectMin));
+    std::vector<std::size_t> begins(agreement.bytes.size());
+    std::exclusive_scan(agreement.bytes.begin(), agreement.bytes.end(), begins.begin(),
+                        std::size_t{0});
     std::vector<std::size_t> places(begins.size());
     const auto rank = static_cast<std::size_t>(communicator.rank());
     while (rounds.next()) {
@@ -127,7 +127,8 @@ void all_gather_framed(
       communicator, announcement_of(communicator, kKind, part, -1), part.failure, options);
   const CallOptions inner = options_of_collectives(options.call);
   const ObjectSource source(part.bytes);
-  std::vector<FrameReader> readers(agreement.bytes.size());
+  std::vector<FrameReader> readers;
+  move_guarded(communicator, kKind, [&] { readers.resize(agreement.bytes.size()); });
   const ObjectSink sink = [&](const ObjectPiece& piece) {
     readers[static_cast<std::size_t>(piece.source)].read(piece, take);
   };

@@ -66,7 +66,8 @@ class Scatter {
 
   // Everyone sees what the root tells, and judges it alike.
   void agree_on_sizes(const Agreement& agreement) {
-    sizes_.resize(static_cast<std::size_t>(communicator_.size()));
+    move_guarded(communicator_, kind_,
+                 [&] { sizes_.resize(static_cast<std::size_t>(communicator_.size())); });
     for (std::size_t r = 0; r < objects_.size(); ++r) sizes_[r] = objects_[r].size();
     communicator_.broadcast(sizes_.data(), sizes_.size(), DataType::kUint64, root_, inner_);
     const std::uint64_t largest = agreement.bytes[static_cast<std::size_t>(root_)];

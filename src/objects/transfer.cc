@@ -36,35 +36,9 @@ Announcement announcement_of(const Communicator& communicator, Kind kind, const 
   return own;
 }
 
-void move_guarded(Communicator& communicator, Kind kind, const std::function<void()>& move) {
-  const std::string name(name_of(kind));
-  const auto abort = [&](const std::string& why) {
-    if (communicator.status()) {
-      communicator.abort("rank " + std::to_string(communicator.rank()) + " could not go on with " +
-                         name + ": " + why);
-    }
-  };
-  try {
-    move();
-  } catch (const Error& error) {
-    abort(error.status().message());
-    throw;
-  } catch (const std::exception& error) {
-    abort(error.what());
-    fail(communicator, kind,
-         Status(ErrorCode::kOutOfResources,
-                "rank " + std::to_string(communicator.rank()) + " has not enough memory (" +
-                    error.what() + "); lower ObjectOptions::staging_bytes or use a stream",
-                communicator.rank()));
-  } catch (...) {
-    abort("a user's type threw");
-    throw;
-  }
-}
-
-void allocate_result(Communicator& communicator, Kind kind, std::uint64_t total,
+void allocate_on_all(Communicator& communicator, Kind kind, std::uint64_t total,
                      const CallOptions& options, const std::function<void()>& allocate) {
-  if (total <= kDirectMin) return move_guarded(communicator, kind, allocate);
+  if (total <= kDirectMin) return run_guarded(communicator, kind, allocate);
   bool is_short = false;
   try {
     allocate();
@@ -72,7 +46,7 @@ void allocate_result(Communicator& communicator, Kind kind, std::uint64_t total,
     is_short = true;
   }
   const std::vector<std::uint64_t> shortages =
-      exchange_word(communicator, is_short ? 1 : 0, options_of_collectives(options));
+      exchange_word(communicator, kind, is_short ? 1 : 0, options_of_collectives(options));
   for (std::size_t r = 0; r < shortages.size(); ++r) {
     if (shortages[r] == 0) continue;
     fail(communicator, kind,
@@ -88,7 +62,7 @@ void settle(Communicator& communicator, Kind kind, const Stream& stream, const A
   Rank failed_rank = -1;
   if (agreement.any_producer) {
     const std::vector<std::uint64_t> failed = exchange_word(
-        communicator, stream.producer_failed() ? 1 : 0, options_of_collectives(options));
+        communicator, kind, stream.producer_failed() ? 1 : 0, options_of_collectives(options));
     for (std::size_t r = 0; r < failed.size() && failed_rank < 0; ++r) {
       if (failed[r] != 0) failed_rank = static_cast<Rank>(r);
     }

@@ -48,14 +48,15 @@ Agreement announce_part(Communicator& communicator, Announcement own,
 Announcement announcement_of(const Communicator& communicator, Kind kind, const Part& part,
                              Rank root);
 
-/// Runs `move`. What it throws while the communicator works would leave the others waiting for this
-/// rank: then the communicator is aborted. Throws Error, or what is no std::exception as it is.
-void move_guarded(Communicator& communicator, Kind kind, const std::function<void()>& move);
-
 /// Runs `allocate`, for `total` bytes on some ranks, the same number on all. Large: the ranks learn
 /// whose memory does not suffice, and all throw kOutOfResources. Small: aborts as above.
-void allocate_result(Communicator& communicator, Kind kind, std::uint64_t total,
+void allocate_on_all(Communicator& communicator, Kind kind, std::uint64_t total,
                      const CallOptions& options, const std::function<void()>& allocate);
+template <typename Allocate>
+void allocate_result(Communicator& communicator, Kind kind, std::uint64_t total,
+                     const CallOptions& options, const Allocate& allocate) {
+  allocate_on_all(communicator, kind, total, options, std::cref(allocate));
+}
 
 /// After a stream: rethrows this rank's callback failure, or throws for a producer's elsewhere.
 void settle(Communicator& communicator, Kind kind, const Stream& stream, const Agreement& agreement,

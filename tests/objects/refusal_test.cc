@@ -383,7 +383,7 @@ TEST(Memory, ThatOneRankLacksIsAnErrorOnEveryRank) {
     if (comm.rank() == 1) {
       forge(comm, objects::to_words(forged));
       // It has the memory, it says.
-      const auto words = objects::exchange_word(comm, 0, {});
+      const auto words = objects::exchange_word(comm, objects::Kind::kAllGather, 0, {});
       EXPECT_EQ(words[0], 1u);
     } else {
       expect_error(error_of([&] {
