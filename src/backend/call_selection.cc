@@ -55,7 +55,8 @@ Result<algorithms::Choice> CallSelection::choose(const Call& call, std::size_t a
 }
 
 std::string CallSelection::explain(Collective collective, std::size_t bytes) const {
-  return fixed_.table.explain(request_for(collective, agreed(collective, bytes)),
+  const std::size_t most = std::min(bytes, kBufferBytesMax);
+  return fixed_.table.explain(request_for(collective, agreed(collective, most)),
                               hint_for(collective, ""));
 }
 

@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <mutex>
 #include <numeric>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/limits.h"
 #include "tests/support/host_job.h"
 #include "tests/support/setting.h"
 
@@ -33,6 +35,14 @@ std::set<std::string> explanations(const HostJob& job) {
     said.insert(words);
   });
   return said;
+}
+
+// No call is longer than that.
+TEST(Hosts, ExplainWhatNoBufferHoldsAsTheLargestCall) {
+  run_hosts(ranks_on({0, 1}), [](Communicator& comm) {
+    EXPECT_EQ(comm.explain(Collective::kAllReduce, SIZE_MAX),
+              comm.explain(Collective::kAllReduce, kBufferBytesMax));
+  });
 }
 
 TEST(Hosts, MeasureTheirLinksAndAllRanksFindTheSame) {
