@@ -27,6 +27,9 @@ namespace {
 bool refuses_watches = false;
 bool refuses_sockets = false;
 bool refuses_accepting = false;
+// Connections that are refused yet, and why.
+int refused_connections = 0;
+int connection_error = 0;
 
 int refused_descriptor() {
   errno = EMFILE;
@@ -39,6 +42,12 @@ int refused_descriptor() {
 extern "C" int socket(int domain, int type, int protocol) noexcept {
   if (refuses_sockets) return refused_descriptor();
   return static_cast<int>(syscall(SYS_socket, domain, type, protocol));
+}
+extern "C" int connect(int fd, const sockaddr* to, socklen_t bytes) {
+  if (refused_connections == 0) return static_cast<int>(syscall(SYS_connect, fd, to, bytes));
+  --refused_connections;
+  errno = connection_error;
+  return -1;
 }
 extern "C" int accept4(int fd, sockaddr* from, socklen_t* bytes, int flags) {
   if (refuses_accepting) return refused_descriptor();
@@ -120,6 +129,31 @@ TEST(Shortage, OfDescriptorsToDialIsThisRanksFailure) {
     refuses_sockets = false;
     expect_own(*job.sinks[0], 0, 1);
   }
+}
+
+constexpr int kMoreThanAreTried = 9;
+
+TEST(Shortage, OfMemoryToConnectIsThisRanksFailure) {
+  Job job(2, Family::kTcp);
+  connection_error = ENOBUFS;
+  refused_connections = kMoreThanAreTried;
+  job.post(0, 1, frame_of(0, 0), {}, 0);
+  EXPECT_TRUE(job.until(
+      [&] { return !job.sinks[0]->closed_causes.empty() || !job.sinks[1]->frames.empty(); }));
+  refused_connections = 0;
+  expect_own(*job.sinks[0], 0, 1);
+}
+
+// It is no shortage, and goes when the peer accepts.
+TEST(Shortage, OfPlacesInAUnixQueueIsWaitedFor) {
+  Job job(2, Family::kUnix);
+  connection_error = EAGAIN;
+  refused_connections = kMoreThanAreTried;
+  job.post(0, 1, frame_of(0, 0), {}, 0);
+  EXPECT_TRUE(job.until(
+      [&] { return !job.sinks[0]->closed_causes.empty() || !job.sinks[1]->frames.empty(); }));
+  EXPECT_EQ(refused_connections, 0);
+  EXPECT_TRUE(job.sinks[0]->closed_causes.empty());
 }
 
 // Who has a link to every peer is not harmed by a stranger that waits.

@@ -4,19 +4,34 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "tests/unit/stream_fixture.h"
+#include "transports/tcp/connector.h"
 
 namespace {
 
 // Of this thread: other tests of the program send from several.
 thread_local int next_send_error = 0;
+thread_local int refused_admissions = 0;
+
+bool admits(const void* data, std::size_t bytes) {
+  const unisono::FrameHeader frame = unisono::tcp::link_frame(
+      unisono::tcp::kFrameAdmitted, static_cast<std::uint32_t>(unisono::tcp::Admission::kAdmitted));
+  return bytes > sizeof frame && std::memcmp(static_cast<const char*>(data) + bytes - sizeof frame,
+                                             &frame, sizeof frame) == 0;
+}
 
 }  // namespace
 
 /// In place of libc's: fails once with what the test asks for.
 extern "C" ssize_t send(int fd, const void* data, std::size_t bytes, int flags) {
+  if (refused_admissions > 0 && admits(data, bytes)) {
+    --refused_admissions;
+    errno = ENOBUFS;
+    return -1;
+  }
   if (const int error = std::exchange(next_send_error, 0); error != 0) {
     errno = error;
     return -1;
@@ -69,6 +84,17 @@ TEST(StreamSendError, AShortageOfMemoryPassesAndNothingIsLost) {
     EXPECT_EQ(frames.back().payload, refused.payload);
     EXPECT_TRUE(refused.job.sinks[0]->closed_causes.empty());
   }
+}
+
+// As many as wrong keys end the dial.
+TEST(StreamSendError, OfAnAdmissionSaysNothingOfTheKey) {
+  Job job(2, StreamOptions::Family::kTcp);
+  refused_admissions = 3;
+  job.post(0, 1, frame_of(0, 0), {}, 0);
+  ASSERT_TRUE(job.until(
+      [&] { return !job.sinks[1]->frames.empty() || !job.sinks[0]->closed_causes.empty(); }));
+  EXPECT_EQ(refused_admissions, 0);
+  EXPECT_TRUE(job.sinks[0]->closed_causes.empty());
 }
 
 }  // namespace

@@ -276,6 +276,7 @@ void Connector::Impl::admit(HandshakeSession& session) {
       link_frame(admitted ? kFrameAdmitted : kFrameRefused, static_cast<std::uint32_t>(answer));
   std::string bytes = session.take_output();
   bytes.append(reinterpret_cast<const char*>(&frame), sizeof frame);
+  if (!session.answer(bytes)) return;
   Connection connection;
   connection.peer = peer;
   connection.stream = stream;
@@ -283,9 +284,8 @@ void Connector::Impl::admit(HandshakeSession& session) {
   connection.remote = to_text(session.remote());
   connection.first_bytes = session.take_rest();
   connection.fd = session.release();
-  if (!connection.fd || !send_now(connection.fd.get(), bytes.data(), bytes.size())) return;
   // The peer acts on its answer; should it dial again, it finds this stream taken.
-  if (admitted) events_.connected(std::move(connection));
+  if (connection.fd && admitted) events_.connected(std::move(connection));
 }
 
 void Connector::Impl::refuse(const HandshakeSession& session, const Status& why) {

@@ -91,18 +91,26 @@ void Dial::attempt() {
   if (const Status adopted = adopt(std::move(fd), family, &socket_); !adopted) {
     return on_shortage(adopted.message());
   }
-  shortages_ = 0;
   prepare_socket(socket_.native_handle(), options_);
   connecting_since_ = Clock::now();
   socket_.async_connect(
       Protocol::endpoint(&target().address, target().bytes),
       [self = shared_from_this(), attempt](const boost::system::error_code& outcome) {
-        if (!self->done_ || attempt != self->attempt_) return;
-        if (outcome == boost::asio::error::connection_refused) self->watch_.note_refusal();
-        if (is_shortage(outcome.value())) return self->on_shortage(outcome.message());
-        if (outcome) return self->next_target({ErrorCode::kSystem, outcome.message()});
-        self->on_connected();
+        if (self->done_ && attempt == self->attempt_) self->on_outcome(outcome);
       });
+}
+
+void Dial::on_outcome(const boost::system::error_code& outcome) {
+  if (is_shortage(outcome.value())) {
+    // Asio's word for EAGAIN, too: the queue of a UNIX socket is full.
+    if (target().address.ss_family != AF_UNIX) return on_shortage(outcome.message());
+    watch_.restart();
+    return pause_and_retry();
+  }
+  shortages_ = 0;
+  if (outcome == boost::asio::error::connection_refused) watch_.note_refusal();
+  if (outcome) return next_target({ErrorCode::kSystem, outcome.message()});
+  on_connected();
 }
 
 void Dial::on_connected() {

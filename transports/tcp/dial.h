@@ -46,6 +46,7 @@ class Dial : public std::enable_shared_from_this<Dial> {
   };
 
   void attempt();
+  void on_outcome(const boost::system::error_code& outcome);
   void on_connected();
   void on_session(const Status& status);
   void on_admission();

@@ -70,6 +70,12 @@ void HandshakeSession::reset() {
   cancel();
 }
 
+bool HandshakeSession::answer(const std::string& bytes) {
+  if (send_now(socket_.native_handle(), bytes.data(), bytes.size())) return true;
+  reset();
+  return false;
+}
+
 UniqueFd HandshakeSession::release() {
   boost::system::error_code error;
   UniqueFd fd(socket_.release(error));

@@ -51,6 +51,9 @@ class HandshakeSession : public std::enable_shared_from_this<HandshakeSession> {
   /// After Done(ok): what is still to be sent, what has come beyond the handshake, the socket.
   std::string take_output() { return handshake_.take_output(); }
   std::string take_rest() { return std::move(rest_); }
+  /// Sends the peer's answer. False: it could not be sent, and the peer sees a reset, which says
+  /// nothing of its proof.
+  bool answer(const std::string& bytes);
   UniqueFd release();
 
  private:
