@@ -164,7 +164,8 @@ class DataParallel {
   /// loss that is not parallel.
   std::vector<Tensor> gather(const Predictions& predictions, std::optional<int> device = {});
   /// Sends gradients of what gather() put together back to the replicas of the last predict(),
-  /// which was for training, and adds what they cause, as backward() does.
+  /// which was for training, and adds what they cause, as backward() does: gradients of other
+  /// shapes are std::invalid_argument, and whatever fails later clears what had accumulated.
   void propagate(const std::vector<Tensor>& output_gradients);
 
   /// The first device's: the one that lasts, to load and to save.

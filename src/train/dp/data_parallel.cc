@@ -97,8 +97,13 @@ class DataParallel::Impl {
   }
 
   void propagate(const std::vector<Tensor>& gradients) {
-    check_gradients(gradients);
-    finish(replicas_.send_back(gradients, joined_, chunks_.size(), output_));
+    check_gradients(gradients);  // outside of the try: it costs no gradients
+    try {
+      finish(replicas_.send_back(gradients, joined_, chunks_.size(), output_));
+    } catch (...) {
+      forget_gradients();
+      throw;
+    }
   }
 
   void update(float learning_rate) {

@@ -148,6 +148,38 @@ TEST(Predictions, TakeGradientsOfTheirOwnShapeOnly) {
               ThrowsMessage<std::invalid_argument>(HasSubstr("[4, 2]")));
 }
 
+/// Of a backward pass that fails at a gradient of kForbidden.
+class FailingBackward : public ToyLinear {
+ public:
+  FailingBackward() : ToyLinear(3, 2) {}
+  void backward(const Tensor& output_gradient, Pass& pass) override {
+    for (const float value : output_gradient.values()) {
+      if (value == kForbidden) throw std::runtime_error("forbidden gradient");
+    }
+    ToyLinear::backward(output_gradient, pass);
+  }
+  std::unique_ptr<Model> clone() const override { return std::make_unique<FailingBackward>(*this); }
+};
+
+TEST(Predictions, LeaveNothingOfGradientsThatAReplicaFailedWith) {
+  const Tensor inputs = integers({4, 3}, 1);
+  const auto propagate = [&](DataParallel& trainer, const Tensor& gradient) {
+    trainer.predict({{"x", inputs}}, true);
+    trainer.propagate({gradient});
+  };
+  const Tensor good = integers({4, 2}, 2);
+  Tensor bad = good;
+  bad.data()[2 * 2] = kForbidden;  // in the second device's chunk
+  DataParallel failed(std::make_unique<FailingBackward>(), plain_sgd(), parallel(2));
+  DataParallel untouched(std::make_unique<FailingBackward>(), plain_sgd(), parallel(2));
+  EXPECT_THROW(propagate(failed, bad), ReplicaError);
+  for (DataParallel* trainer : {&failed, &untouched}) {
+    propagate(*trainer, good);
+    trainer->update(0.5F);
+  }
+  EXPECT_EQ(parameters_of(failed.model()), parameters_of(untouched.model()));
+}
+
 TEST(Predictions, TakeNoGradientsAfterAnEvaluationEvenOneThatFailed) {
   DataParallel trainer(toy(), plain_sgd(), parallel(2));
   Tensor bad = integers({4, 3}, 2);
