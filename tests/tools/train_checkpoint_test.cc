@@ -110,6 +110,26 @@ TEST_F(TrainCheckpoint, GoesOnWithinAnEpochInTheSameStepsOnly) {
   EXPECT_EQ(train("--limit-steps 4 --epochs 2 --batch 256 --resume " + path("part")).status, 0);
 }
 
+// The ranks that were left take steps of another batch, and their job may end as a whole.
+TEST_F(TrainCheckpoint, GoesOnWithinAnEpochOfFewerElasticRanks) {
+  ASSERT_EQ(train("--epochs 1 --limit-steps 2 --checkpoint " + path("part")).status, 0);
+  Checkpoint middle = load_checkpoint(path("part"));
+  middle.epoch = 0;
+  middle.step = 2;
+  middle.step_samples = 126;
+  save_checkpoint(path("middle"), middle);
+  const std::string resume = "--elastic -n 4 --epochs 1 --resume " + path("middle");
+  const ShellRun run = train(resume + " --limit-steps 4");
+  ASSERT_EQ(run.status, 0) << run.output;
+  EXPECT_EQ(log("epoch").back()["steps"], 3) << "two of 126 samples are one whole step of 128";
+  const ShellRun none = train(resume + " --limit-steps 1");
+  EXPECT_EQ(none.status, 1) << none.output;
+  EXPECT_THAT(none.output, HasSubstr("leaves nothing to do"));
+  middle.order = "another";
+  save_checkpoint(path("middle"), middle);
+  EXPECT_EQ(train(resume + " --limit-steps 4").status, 1);
+}
+
 // Earlier versions left out the longest lines always: their steps are others.
 TEST_F(TrainCheckpoint, GoesOnWithinAnEpochOfSortedBatchesInItsOwnOrderOnly) {
   const std::string sorted = "--model gpt --sort-batches --limit-steps 2 --epochs 1 ";

@@ -88,6 +88,12 @@ Options options_for(const Options& options, int ranks) {
       fmt::format("--batch {} leaves nothing to some of {} ranks; raise it", options.batch, ranks));
 }
 
+void convert_step(const Options& options, Checkpoint* state) {
+  if (state->step_samples == 0) return;
+  state->step = state->step * state->step_samples / options.batch;
+  state->step_samples = options.batch;
+}
+
 void share_state(Communicator& world, const Options& options, const Problem& problem,
                  std::optional<Checkpoint>* state) {
   // 0: none; a new model has taken no step, but may come from a file.
@@ -99,10 +105,7 @@ void share_state(Communicator& world, const Options& options, const Problem& pro
   // A failure meanwhile leaves each rank what it had: half of another's state is none.
   Checkpoint shared = *state ? **state : blank_state(options, problem);
   broadcast_values(world, static_cast<Rank>(most - all.begin()), &shared);
-  if (shared.step_samples != 0) {
-    shared.step = shared.step * shared.step_samples / options.batch;
-    shared.step_samples = options.batch;
-  }
+  convert_step(options, &shared);
   *state = std::move(shared);
 }
 

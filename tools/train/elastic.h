@@ -33,11 +33,14 @@ bool is_survivable(const Error& failure);
 /// std::invalid_argument where that is none.
 Options options_for(const Options& options, int ranks);
 
-/// Collective. Of the ranks' states the one with most steps becomes that of all, with its seed, at
-/// the place in the epoch that its samples reach in steps of `options`. Nothing where no rank has
-/// one. Ranks that survive a failure may differ by one step: those that had taken it keep it, the
-/// others get it from them, so that no step is lost or taken twice. Another batch rounds the place
-/// in the epoch down, by less than one step. A failure leaves the state as it was.
+/// Moves the state to the place in the epoch that its samples reach in steps of `options`. Another
+/// batch rounds it down, by less than one step.
+void convert_step(const Options& options, Checkpoint* state);
+
+/// Collective. Of the ranks' states the one with most steps becomes that of all, with its seed,
+/// after convert_step(). Nothing where no rank has one. Ranks that survive a failure may differ by
+/// one step: those that had taken it keep it, the others get it from them, so that no step is lost
+/// or taken twice. A failure leaves the state as it was.
 void share_state(Communicator& world, const Options& options, const Problem& problem,
                  std::optional<Checkpoint>* state);
 

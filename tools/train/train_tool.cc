@@ -448,13 +448,15 @@ void check_position(const Options& options, const Checkpoint& checkpoint, std::s
 }
 
 void check_resumed(const Options& options, const SampleSource& samples, Model& model) {
-  const Checkpoint checkpoint = load_checkpoint(options.resume);
+  Checkpoint checkpoint = load_checkpoint(options.resume);
   restore_model(checkpoint, &model);
   const std::size_t parameters = model.parameters().values().size();
   const auto optimizer = optimizer_of(options)(parameters);
   restore_optimizer(checkpoint, optimizer.get(), 0, parameters);
   // The file may be this training's own, which has gone on meanwhile, and ends where the others do.
   if (!options.elastic || !was_started_again()) {
+    // Fewer ranks may have saved it, in steps of a smaller batch.
+    if (options.elastic) convert_step(options, &checkpoint);
     check_position(options, checkpoint, steps_of_epoch(options, samples));
   }
   if (options.seed_given && checkpoint.sampler_seed != options.seed) {
