@@ -416,6 +416,20 @@ TEST_F(TrainCommand, ComparesOnAWorkloadThatMoreDevicesAreFasterWith) {
                                    Not(HasSubstr("unisono train"))));
 }
 
+TEST_F(TrainCommand, ComparesTwoDevicesOnOneCoreAndTrainsOnOneRank) {
+  const auto train_on_one = [&](const std::string& arguments) {
+    return run_line("taskset -c $(taskset -pc $$ | sed 's/.*: //; s/[-,].*//') " +
+                    std::string(UNISONO_COMMAND) + " train --limit-steps 1 " + arguments +
+                    test::few_images_for(arguments));
+  };
+  const ShellRun compared = train_on_one("--compare --model mlp --json");
+  EXPECT_EQ(compared.status, 0) << compared.output;
+  EXPECT_THAT(compared.output, HasSubstr("\"devices\":2"));
+  const ShellRun trained = train_on_one("--epochs 1 --output " + path("out"));
+  EXPECT_EQ(trained.status, 0) << trained.output;
+  EXPECT_EQ(log("start").at(0)["ranks"], 1);
+}
+
 // Lines of four letters at random: 60 of 64 places are padding, which is learned in a few steps,
 // and of the others hardly more than the newline can be.
 TEST_F(TrainCommand, CountsNoPaddingAsRight) {

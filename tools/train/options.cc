@@ -140,8 +140,8 @@ std::vector<std::string> transports_of_processes() {
 
 void declare_what(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("-n,--ranks", texts.ranks,
-                 "Ranks to start here, or devices of dp (default 2); not under a launcher; also "
-                 "--nproc-per-node")
+                 "Ranks to start here, or devices of dp and --compare (default 2, but 1 rank on "
+                 "one core); not under a launcher; also --nproc-per-node")
       ->type_name("N");
   // This is torchrun's name for it.
   app.add_option("--nproc-per-node,--nproc_per_node", texts.ranks)->group("");
@@ -279,7 +279,8 @@ Result<std::vector<int>> parse_devices(const std::string& text, const char* opti
 // Ranks of the job and devices of a process: one number, -n, says either.
 Status fill_ranks(const Texts& texts, int launched, Options& options) {
   int ranks = options.strategy == StrategyKind::kSingle ? 1 : std::min(usable_cores(), 2);
-  if (is_in_process(options.strategy) && options.strategy != StrategyKind::kSingle) ranks = 2;
+  const bool is_dp = is_in_process(options.strategy) && options.strategy != StrategyKind::kSingle;
+  if (is_dp || options.compare) ranks = 2;
   if (!texts.ranks.empty()) {
     UNISONO_ASSIGN(const auto given, tools::parse_integer(texts.ranks, "--ranks", 1, kRanksMax));
     ranks = static_cast<int>(given);
