@@ -15,7 +15,6 @@
 #include "tools/train/problem.h"
 #include "tools/train/strategy.h"
 #include "unisono/communicator.h"
-#include "unisono/train/models.h"
 
 namespace unisono::train {
 namespace {
@@ -24,7 +23,6 @@ using namespace comparison;
 
 /// Distinct batches; more steps than these take them again.
 constexpr std::size_t kBatches = 32;
-constexpr std::size_t kImageSide = 28, kClasses = 10;
 constexpr const char* kDefaultWorkload =
     "This model, the default here, computes long enough that two cores are faster than one; with\n"
     "--model mlp, the default of a training, a single device is.\n";
@@ -40,12 +38,7 @@ std::unique_ptr<Model> fill_batches(const Options& options, std::size_t count, W
     if (!options.data.empty() || options.model == ModelKind::kGpt) throw;
     notes->push_back(fmt::format("{}; comparing on made-up images instead", missing.what()));
   }
-  if (options.model == ModelKind::kCnn) {
-    make_up_batches({1, kImageSide, kImageSide}, options.batch, count, options.seed, workload);
-    return make_cnn({.size = kImageSide, .classes = kClasses, .seed = options.seed});
-  }
-  make_up_batches({kImageSide * kImageSide}, options.batch, count, options.seed, workload);
-  return make_mlp({.seed = options.seed});
+  return make_up_problem(options, count, workload);
 }
 
 Workload make_workload(const CompareOptions& options, Comparison* result) {

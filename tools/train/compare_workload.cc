@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "unisono/train/loader.h"
+#include "unisono/train/models.h"
 #include "unisono/train/sampler.h"
 #include "unisono/train/scatter_chunks.h"
 
@@ -109,6 +110,18 @@ void make_up_batches(const Shape& image, std::size_t samples, std::size_t count,
     workload->batches.push_back(std::move(batch));
   }
   workload->data = fmt::format("made-up images {}, 10 classes", to_string(image));
+}
+
+std::unique_ptr<Model> make_up_problem(const Options& options, std::size_t count,
+                                       Workload* workload) {
+  constexpr std::size_t kSide = 28;
+  const bool is_cnn = options.model == ModelKind::kCnn;
+  const Shape image = is_cnn ? Shape{1, kSide, kSide} : Shape{kSide * kSide};
+  make_up_batches(image, options.batch, count, options.seed, workload);
+  std::unique_ptr<Model> model =
+      is_cnn ? make_cnn({.size = kSide, .seed = options.seed}) : make_mlp({.seed = options.seed});
+  set_checkpointing(*model, options.checkpointing);
+  return model;
 }
 
 }  // namespace unisono::train::comparison

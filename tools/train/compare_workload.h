@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/train/options.h"
 #include "tools/train/traffic_formulas.h"
 #include "unisono/train/data.h"
 #include "unisono/train/model.h"
@@ -54,8 +55,12 @@ Batch slice(const Batch& batch, std::size_t first, std::size_t count);
 void load_batches(std::shared_ptr<const SampleSource> source, std::size_t samples,
                   std::size_t count, std::uint64_t seed, Workload* workload);
 
-/// Images of 10 classes made up of the seed, for machines without a data set.
+/// Images of 10 classes made up of the seed.
 void make_up_batches(const Shape& image, std::size_t samples, std::size_t count, std::uint64_t seed,
                      Workload* workload);
+
+/// The same with the model of the options, cnn or else mlp, for machines without a data set.
+std::unique_ptr<Model> make_up_problem(const Options& options, std::size_t count,
+                                       Workload* workload);
 
 }  // namespace unisono::train::comparison

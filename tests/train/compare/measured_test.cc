@@ -294,6 +294,21 @@ TEST(Workloads, ThatCannotBeComparedAreRefused) {
   EXPECT_THAT(check(falls_back), testing::ElementsAre(testing::HasSubstr("even chunks")));
 }
 
+TEST(Workloads, ThatAreMadeUpKeepTheCheckpointingThatWasAskedFor) {
+  const auto peak_with = [](Checkpointing checkpointing) {
+    Options options;
+    options.model = ModelKind::kCnn;
+    options.batch = 16;
+    options.checkpointing = checkpointing;
+    Workload workload = mlp_workload({4, 2}, 4, 2);
+    workload.batches.clear();
+    const std::shared_ptr<const Model> model = make_up_problem(options, 1, &workload);
+    workload.make_model = [model] { return model->clone(); };
+    return run_devices(workload, {.devices = 1}, kSpan).members.at(0).peak_memory;
+  };
+  EXPECT_LT(peak_with(Checkpointing::kPoor), peak_with(Checkpointing::kNone));
+}
+
 TEST(Workloads, AreSlicedWithoutGaps) {
   const Workload workload = cnn_workload(7, 2);
   const Batch& whole = workload.batches.front();
