@@ -314,6 +314,32 @@ TEST_F(TrainCommand, DrawsTheEpochsBeforeIt) {
   EXPECT_EQ(lines_of("curve-epochs.dat"), 1);
 }
 
+// As after a failure in the test of an epoch.
+TEST_F(TrainCommand, TellsNoTrainingLossWhereOthersHaveTakenTheSteps) {
+  const std::string common = "--limit-steps 2 --checkpoint " + path("kept");
+  ASSERT_EQ(train(common + " --epochs 1").status, 0);
+  Checkpoint untested = load_checkpoint(path("kept"));
+  untested.epoch = 0;
+  untested.step = 2;
+  save_checkpoint(path("untested"), untested);
+  const ShellRun run = train(common + " --epochs 2 --elastic -n 2 --resume " + path("untested"));
+  ASSERT_EQ(run.status, 0) << run.output;
+  const std::vector<nlohmann::json> epochs = log("epoch");
+  ASSERT_EQ(epochs.size(), 3u);
+  EXPECT_EQ(epochs[1]["steps"], 0);
+  EXPECT_TRUE(epochs[1]["train_loss"].is_null()) << epochs[1];
+  EXPECT_GT(epochs[2]["train_loss"], 0);
+
+  ASSERT_EQ(train(common + " --epochs 3 --resume " + path("kept")).status, 0);
+  std::ifstream curve(path("out/curve-loss.dat"));
+  std::vector<double> points;
+  std::string line;
+  for (std::getline(curve, line); std::getline(curve, line);) points.push_back(std::stod(line));
+  EXPECT_THAT(points, testing::ElementsAre(1.5, 2.5, 3)) << "of the first epoch is none";
+  std::ifstream tests(path("out/curve-epochs.dat"));
+  EXPECT_EQ(std::count(std::istreambuf_iterator<char>(tests), {}, '\n'), 1 + 3);
+}
+
 TEST_F(TrainCommand, PrintsTheLogAsJsonLines) {
   const std::string data = path("caf\xe9");  // which is no UTF-8
   std::filesystem::create_directory_symlink(*test::few_images(), data);

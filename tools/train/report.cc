@@ -159,7 +159,8 @@ void Report::go_on(std::size_t epochs) {
       if (one.at("event") != "epoch") continue;
       EpochResult result;
       result.epoch = one.at("epoch");
-      result.train_loss = one.at("train_loss");
+      result.steps = one.at("steps");
+      if (result.steps > 0) result.train_loss = one.at("train_loss");
       result.test = {one.at("test_loss"), one.at("test_accuracy"), one.at("test_samples")};
       results[result.epoch] = result;
     } catch (const nlohmann::json::exception&) {
@@ -169,7 +170,7 @@ void Report::go_on(std::size_t epochs) {
   for (const auto& [number, result] : results) {
     if (number > epochs) break;
     const auto epoch = static_cast<double>(number);
-    charts_.curve.push_back({epoch - 0.5, result.train_loss});
+    if (result.steps > 0) charts_.curve.push_back({epoch - 0.5, result.train_loss});
     charts_.epochs.push_back({epoch, result.test.loss, result.test.accuracy});
     last_ = result;
   }
@@ -216,7 +217,8 @@ void Report::epoch(const EpochResult& result) {
   log({{"event", "epoch"},
        {"epoch", result.epoch},
        {"steps", result.steps},
-       {"train_loss", result.train_loss},
+       {"train_loss",
+        is_trained ? nlohmann::ordered_json(result.train_loss) : nlohmann::ordered_json()},
        {"test_loss", result.test.loss},
        {"test_accuracy", result.test.accuracy},
        {"test_samples", result.test.samples},

@@ -21,7 +21,7 @@ namespace unisono::train {
 
 struct EpochResult {
   std::size_t epoch = 0;  ///< trained so far, from 1 on
-  std::size_t steps = 0;
+  std::size_t steps = 0;  ///< of these ranks; 0: others have taken them, and know the loss
   double train_loss = 0, seconds = 0;  ///< seconds of the steps, without the test
   double samples_per_second = 0;
   TestResult test;
