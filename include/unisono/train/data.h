@@ -85,7 +85,8 @@ class SampleSource {
 /// Images and labels in IDX files, plain or gzip:
 /// {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz], also with a prefix
 /// ("emnist-letters-train-...") where it is the only set of the folder, and with a dot before
-/// "idx". Every label is checked on opening; pixels are read by load().
+/// "idx". Images and labels have the same prefix. Every label is checked on opening; pixels are
+/// read by load().
 struct IdxOptions {
   std::string directory{};  ///< empty: where Debian's dataset-fashion-mnist puts Fashion-MNIST
   bool is_test = false;     ///< the test images instead of the training images

@@ -13,6 +13,7 @@ namespace unisono::train {
 namespace {
 
 constexpr std::uint8_t kUnsignedBytes = 8;
+constexpr const char* kPacked = ".gz";
 constexpr std::string_view kPackage = "dataset-fashion-mnist";
 
 // A package helps only where its folder was looked in.
@@ -43,7 +44,7 @@ std::uint64_t big_endian(const std::uint8_t* bytes) {
 std::vector<std::string> names(std::string_view part, std::string_view kind) {
   std::vector<std::string> all;
   for (const char* separator : {"-", "."}) {
-    for (const char* extension : {"", ".gz"}) {
+    for (const char* extension : {"", kPacked}) {
       all.push_back(std::string(part) + "-" + (kind == "images" ? "images" : "labels") + separator +
                     (kind == "images" ? "idx3" : "idx1") + "-ubyte" + extension);
     }
@@ -51,7 +52,8 @@ std::vector<std::string> names(std::string_view part, std::string_view kind) {
   return all;
 }
 
-// A file with exactly such a name, or else the only one with a prefix before it.
+// A file with exactly such a name, or else the only one with a prefix before it: the plain one,
+// where it is there packed too.
 std::optional<std::string> find_file(const std::string& directory,
                                      const std::vector<std::string>& names) {
   namespace fs = std::filesystem;
@@ -66,15 +68,30 @@ std::optional<std::string> find_file(const std::string& directory,
     const std::string file = entry.path().filename().string();
     for (const std::string& name : names) {
       if (!file.ends_with("-" + name)) continue;
-      if (found) {
+      const std::string path = entry.path().string();
+      if (found && path == *found + kPacked) continue;  // the same file, packed
+      if (found && *found != path + kPacked) {
         throw std::runtime_error(directory + " holds several data sets (" + *found + " and " +
-                                 entry.path().string() +
-                                 "); put the one that is meant into a folder of its own");
+                                 path + "); put the one that is meant into a folder of its own");
       }
-      found = entry.path().string();
+      found = path;
     }
   }
   return found;
+}
+
+// What stands before the names of all sets.
+std::string prefix_of(const std::string& path, std::string_view part, std::string_view kind) {
+  const std::string file = std::filesystem::path(path).filename().string();
+  return file.substr(0, file.rfind(std::string(part) + "-" + std::string(kind)));
+}
+
+// Their counts may agree all the same.
+void check_is_one_set(const std::string& directory, const IdxPaths& paths, std::string_view part) {
+  if (prefix_of(paths.images, part, "images") == prefix_of(paths.labels, part, "labels")) return;
+  throw std::runtime_error(directory + " holds images of one data set and labels of another (" +
+                           paths.images + " and " + paths.labels + "); complete the one that is " +
+                           "meant or " + remedy(directory));
 }
 
 }  // namespace
@@ -125,17 +142,17 @@ IdxPaths find_idx_files(const std::string& directory, bool is_test) {
   for (const std::string_view part : parts) {
     if (const auto images = find_file(directory, names(part, "images"))) paths.images = *images;
     if (const auto labels = find_file(directory, names(part, "labels"))) paths.labels = *labels;
-    if (!paths.images.empty() || !paths.labels.empty()) break;
+    if (paths.images.empty() && paths.labels.empty()) continue;
+    if (paths.images.empty() || paths.labels.empty()) break;
+    check_is_one_set(directory, paths, part);
+    return paths;
   }
-  if (paths.images.empty() || paths.labels.empty()) {
-    const bool is_empty = paths.images.empty() && paths.labels.empty();
-    const std::string images = names(parts[0], "images")[0] + "[.gz]";
-    const std::string labels = names(parts[0], "labels")[0] + "[.gz]";
-    const std::string missing = is_empty ? "no IDX files (" + images + ", " + labels + ")"
-                                         : "no " + (paths.images.empty() ? images : labels);
-    throw std::runtime_error(directory + " holds " + missing + "; " + remedy(directory));
-  }
-  return paths;
+  const bool is_empty = paths.images.empty() && paths.labels.empty();
+  const std::string images = names(parts[0], "images")[0] + "[.gz]";
+  const std::string labels = names(parts[0], "labels")[0] + "[.gz]";
+  const std::string missing = is_empty ? "no IDX files (" + images + ", " + labels + ")"
+                                       : "no " + (paths.images.empty() ? images : labels);
+  throw std::runtime_error(directory + " holds " + missing + "; " + remedy(directory));
 }
 
 }  // namespace unisono::train

@@ -157,6 +157,33 @@ TEST(IdxSet, ThatIsOneOfSeveralInTheFolderIsNotGuessed) {
               HasSubstr("several data sets"));
 }
 
+TEST(IdxSet, WithLabelsOfAnotherIsRefused) {
+  for (const auto& [images, labels] :
+       {std::pair("a-", "b-"), std::pair("", "b-"), std::pair("a-", "")}) {
+    const TemporaryFolder folder;
+    const std::string image_file = folder / (images + std::string(kImages + 1));
+    const std::string label_file = folder / (labels + std::string(kLabels + 1));
+    write_file(image_file, toy_images(4));
+    write_file(label_file, toy_labels(4));
+    EXPECT_THAT(thrown_by([&] { open_idx({.directory = folder.path()}); }),
+                AllOf(HasSubstr(image_file), HasSubstr(label_file), HasSubstr("--data DIR")));
+  }
+}
+
+TEST(IdxSet, ThatIsThereCompressedAndPlainIsOne) {
+  const TemporaryFolder folder;
+  for (const char* extension : {".gz", ""}) {
+    const bool is_packed = *extension != '\0';
+    const std::string images = folder / "a-train-images-idx3-ubyte" + extension;
+    const std::string labels = folder / "a-train-labels-idx1-ubyte" + extension;
+    write_file(images, is_packed ? gzip(toy_images(4)) : toy_images(4));
+    write_file(labels, is_packed ? gzip(toy_labels(4)) : toy_labels(4));
+  }
+  const auto source = open_idx({.directory = folder.path()});
+  EXPECT_EQ(source->size(), 4u);
+  EXPECT_TRUE(source->is_seekable()) << "the plain one";
+}
+
 TEST(IdxSet, ThatIsMissingIsToldByWhatIsThere) {
   const TemporaryFolder folder;
   const auto told = [](const std::string& path, bool is_test = false) {
