@@ -31,7 +31,7 @@ class Optimizer;
 struct Checkpoint {
   struct NamedTensor {
     std::string name;
-    Shape shape;
+    Shape shape;  ///< at most 16 dimensions
     std::vector<float> values;
   };
   /// One value per parameter of the whole model, whichever rank updates it.
@@ -58,7 +58,8 @@ struct Checkpoint {
 /// a file "<path>.tmp-<16 hexadecimal digits>" is written, synchronised and renamed. A kill leaves
 /// at most that file, which the next save removes, as it does the file of a save that has not
 /// ended. std::runtime_error when it cannot be written (disk full, no such folder, another process
-/// has begun to save meanwhile): the checkpoint is untouched.
+/// has begun to save meanwhile), std::invalid_argument for values that are beyond the limits above
+/// or do not fit their shape: the checkpoint is untouched.
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 
 /// Everything in the file is checked before use. std::runtime_error when there is none, it is not a

@@ -16,6 +16,8 @@ inline constexpr std::size_t kHeaderBytes = 24;
 inline constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 /// Of Checkpoint::order.
 inline constexpr std::size_t kOrderBytesMax = 64;
+/// Of a tensor: more than any model has; a limit so that a damaged file reads as damaged.
+inline constexpr std::size_t kDimensionsMax = 16;
 
 /// A number in memory as it is in the file, and back.
 template <typename T>

@@ -11,8 +11,7 @@ namespace unisono::train {
 
 namespace {
 
-// More than any model has; a limit so that a damaged file reads as damaged.
-constexpr std::uint32_t kDimensionsMax = 16;
+// Of a tensor: more than any model has.
 constexpr std::uint64_t kElementsMax = std::uint64_t{1} << 48;
 
 // Reads on and on. Every length is held against what is left of the file before room is made.

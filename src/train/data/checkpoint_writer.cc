@@ -137,6 +137,11 @@ void write_tensors(CheckpointFile& file, const std::vector<Named>& tensors) {
                                   to_string(tensor.shape) + " has " +
                                   std::to_string(tensor.values.size()) + " values");
     }
+    if (tensor.shape.size() > kDimensionsMax) {
+      throw std::invalid_argument("checkpoint: " + tensor.name + " has " +
+                                  std::to_string(tensor.shape.size()) + " dimensions; at most " +
+                                  std::to_string(kDimensionsMax));
+    }
     file.string(tensor.name);
     file.number(static_cast<std::uint32_t>(tensor.shape.size()));
     for (const std::size_t extent : tensor.shape) file.number(std::uint64_t{extent});

@@ -342,6 +342,19 @@ TEST(CheckpointSave, OfATensorThatDoesNotFitItsShapeIsRefused) {
   EXPECT_EQ(files_in(folder), 0u);
 }
 
+TEST(CheckpointSave, OfATensorOfMoreThan16DimensionsKeepsThePreviousOne) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "checkpoint";
+  Checkpoint deep = toy(1);
+  deep.buffers[0].shape = Shape(16, 1);
+  save_checkpoint(path, deep);
+  Checkpoint deeper = deep;
+  deeper.buffers[0].shape = Shape(17, 1);
+  EXPECT_THAT(thrown_by<std::invalid_argument>([&] { save_checkpoint(path, deeper); }),
+              HasSubstr("mean has 17 dimensions; at most 16"));
+  EXPECT_EQ(thrown_by([&] { expect_equal(load_checkpoint(path), deep); }), "nothing");
+}
+
 TEST(CheckpointSave, WhereItCannotWriteSaysWhy) {
   const TemporaryFolder folder;
   EXPECT_THAT(thrown_by([&] { save_checkpoint(folder / "nowhere/checkpoint", toy(1)); }),
