@@ -314,6 +314,24 @@ TEST_F(TrainCommand, DrawsTheEpochsBeforeIt) {
   EXPECT_EQ(lines_of("curve-epochs.dat"), 1);
 }
 
+// As on a disk that was full.
+TEST_F(TrainCommand, GoesOnInALogWhoseLastLineWasCutShort) {
+  const std::string common = "--limit-steps 1 --checkpoint " + path("kept");
+  ASSERT_EQ(train(common + " --epochs 1").status, 0);
+  std::ofstream(path("out/log.jsonl"), std::ios::app) << R"({"event":"ep)";
+  const ShellRun run = train(common + " --epochs 2 --resume " + path("kept"));
+  ASSERT_EQ(run.status, 0) << run.output;
+  std::ifstream log(path("out/log.jsonl"));
+  std::map<std::string, int> events;
+  for (std::string line; std::getline(log, line);) {
+    const nlohmann::json parsed = nlohmann::json::parse(line, nullptr, false);
+    ++events[parsed.is_discarded() ? "cut short" : parsed.at("event").get<std::string>()];
+  }
+  EXPECT_EQ(events["cut short"], 1);
+  EXPECT_EQ(events["start"], 2);
+  EXPECT_EQ(events["end"], 2);
+}
+
 // As after a failure in the test of an epoch.
 TEST_F(TrainCommand, TellsNoTrainingLossWhereOthersHaveTakenTheSteps) {
   const std::string common = "--limit-steps 2 --checkpoint " + path("kept");

@@ -49,17 +49,25 @@ nlohmann::ordered_json by_kind(const std::array<std::uint64_t, kCollectiveCount>
   return object;
 }
 
+// A disk that was full, or a kill, may have cut the last line short.
+bool ends_within_line(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return file.seekg(-1, std::ios::end) && file.get() != '\n';
+}
+
 }  // namespace
 
 Report::Report(const Options& options, int rank)
     : options_(options), is_silent_(rank != 0), progress_(style_of(options, rank), options.screen) {
   if (is_silent_) return;
   // A resumed training goes on in its log.
+  const bool is_cut_short = options.goes_on && ends_within_line(log_path(options));
   log_.open(log_path(options), options.goes_on ? std::ios::app : std::ios::trunc);
   if (!log_) {
     throw std::runtime_error(fmt::format("cannot write {}: {}; choose another folder by --output",
                                          log_path(options), std::strerror(errno)));
   }
+  if (is_cut_short) log_ << '\n';
   if (!options.goes_on) remove_charts(options.output);
 }
 
@@ -164,7 +172,7 @@ void Report::go_on(std::size_t epochs) {
       result.test = {one.at("test_loss"), one.at("test_accuracy"), one.at("test_samples")};
       results[result.epoch] = result;
     } catch (const nlohmann::json::exception&) {
-      // Cut short by a kill: the chart lacks it.
+      // Cut short: the chart lacks it.
     }
   }
   for (const auto& [number, result] : results) {
