@@ -392,6 +392,21 @@ TEST_F(TrainCommand, OverwritesOneLineOnATerminal) {
   EXPECT_THAT(run.output, HasSubstr("\033[1A\r\033[K"));
 }
 
+TEST_F(TrainCommand, ComparesQuietlyOnATerminalToo) {
+  const auto compare = [](const std::string& flags) {
+    const std::string line = " train --compare --model mlp --limit-steps 1" + flags;
+    return run_line("script -qec '" + std::string(UNISONO_COMMAND) + line +
+                    test::few_images_for(line) + "' /dev/null");
+  };
+  const ShellRun loud = compare("");
+  if (loud.status == 127) GTEST_SKIP() << "no command script";
+  ASSERT_EQ(loud.status, 0) << loud.output;
+  EXPECT_THAT(loud.output, HasSubstr("\033[K"));
+  const ShellRun quiet = compare(" --quiet");
+  EXPECT_EQ(quiet.status, 0) << quiet.output;
+  EXPECT_THAT(quiet.output, AllOf(HasSubstr("zero1"), Not(HasSubstr("\033[K"))));
+}
+
 TEST_F(TrainCommand, NamesTheRankThatFailed) {
   run::Launcher job({"-n", "2", "--", UNISONO_COMMAND, "train", "--epochs", "1000", "--output",
                      path("out"), "--checkpoint", path("kept"), "--checkpoint-every", "20"});

@@ -62,7 +62,7 @@ Workload make_workload(const CompareOptions& options, Comparison* result) {
   return workload;
 }
 
-std::vector<Cost> run_all(const Workload& workload, const Span& span) {
+std::vector<Cost> run_all(const Workload& workload, const Span& span, bool is_quiet) {
   const int n = workload.devices;
   const std::vector<DeviceStrategy> of_devices{
       {.name = "single", .devices = 1},
@@ -73,12 +73,15 @@ std::vector<Cost> run_all(const Workload& workload, const Span& span) {
   const std::vector<RankStrategy> of_ranks{{.name = kDdpName}, {.name = "zero1", .zero = true}};
   tools::ProgressLine progress(stderr, of_devices.size() + of_ranks.size());
   std::vector<Cost> costs;
+  const auto tell = [&](const std::string& strategy) {
+    if (!is_quiet) progress.update(costs.size(), strategy);
+  };
   for (const DeviceStrategy& strategy : of_devices) {
-    progress.update(costs.size(), strategy.name);
+    tell(strategy.name);
     costs.push_back(run_devices(workload, strategy, span));
   }
   for (const RankStrategy& strategy : of_ranks) {
-    progress.update(costs.size(), strategy.name);
+    tell(strategy.name);
     costs.push_back(run_ranks(workload, strategy, span));
   }
   return costs;
@@ -130,7 +133,8 @@ Comparison compare(const CompareOptions& options) {
   }
   result.transport = workload.transport.empty() ? "auto" : workload.transport;
   result.size = measure_size(workload);
-  result.costs = run_all(workload, {.warm_up = options.warm_up, .steps = options.steps});
+  result.costs =
+      run_all(workload, {.warm_up = options.warm_up, .steps = options.steps}, training.quiet);
   const Cost& ddp = cost_of(result.costs, kDdpName);
   const DpPhases phases = measure_dp_phases(workload, 0);
   result.account = account_of(workload, phases, ddp);

@@ -10,7 +10,7 @@ namespace unisono::train {
 
 struct CompareOptions {
   /// Model, data, batch, devices (their number is that of the ranks too; none are two), first
-  /// batch, transport of the ranks, rate, optimizer, seed, json.
+  /// batch, transport of the ranks, rate, optimizer, seed, json, quiet.
   Options training;
   std::size_t steps = 100;  ///< counted, of each strategy
   std::size_t warm_up = 3;  ///< before them; at least 2
