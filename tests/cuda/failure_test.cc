@@ -5,7 +5,7 @@
 #include <barrier>
 
 #include "tests/cuda/device_user.h"
-#include "tests/support/leave_together.h"
+#include "tests/support/barrier_guards.h"
 #include "tests/support/rank_job.h"
 
 namespace unisono::test {

@@ -18,8 +18,8 @@
 #include "tests/cuda/device_user.h"
 #include "tests/cuda/odd_world.h"
 #include "tests/fault/outcome_board.h"
+#include "tests/support/barrier_guards.h"
 #include "tests/support/eventually.h"
-#include "tests/support/leave_together.h"
 #include "tests/support/watchdog.h"
 
 namespace unisono::test {
@@ -463,20 +463,22 @@ TEST(HierarchicalProcesses, FailureOfTheDriverInAnyStepNamesTheRank) {
   }
 }
 
+// Those who call do so at the same time: who is late would be named as well.
 TEST(HierarchicalFailure, ARankThatNeverCallsIsNamedAtTheDeadline) {
   std::barrier<> told(4);
+  std::barrier<> ready(3);
   run_device_hosts({.hosts = kTwoByTwo}, [&](Communicator& comm) {
-    DeviceUser user;
     const LeaveTogether together(told);
+    if (comm.rank() == 1) return;
+    const InStep step(ready);
+    DeviceUser user;
     float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
-    if (comm.rank() != 1) {
-      const std::string failure = failure_of([&] {
-        comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::sum,
-                        {.timeout = std::chrono::milliseconds(300)});
-      });
-      EXPECT_THAT(failure,
-                  testing::AllOf(testing::HasSubstr("timeout"), testing::HasSubstr("rank 1")));
-    }
+    step.with_all();
+    const CallOptions options{.timeout = std::chrono::seconds(3)};
+    const std::string failure = failure_of(
+        [&] { comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::sum, options); });
+    EXPECT_THAT(failure,
+                testing::AllOf(testing::HasSubstr("timeout"), testing::HasSubstr("rank 1")));
   });
 }
 
