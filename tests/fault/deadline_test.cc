@@ -2,12 +2,15 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include "base/grace_periods.h"
 #include "tests/fault/outcome_board.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/tested_transports.h"
+#include "tests/support/try_limits.h"
 
 namespace unisono::test {
 namespace {
@@ -20,67 +23,89 @@ using testing::HasSubstr;
 class Deadline : public testing::TestWithParam<std::string> {};
 
 constexpr CallOptions kSoon{.timeout = milliseconds(600)};
+const std::vector<milliseconds> kLimits{milliseconds(600), milliseconds(1500), milliseconds(3000),
+                                        milliseconds(6000)};
+
+// Those who come do so at the same time: who is late would be named as well.
+void meet(std::atomic<int>& here, int count) {
+  ++here;
+  if (!eventually([&] { return here >= count; })) throw std::runtime_error("not all came");
+}
+
+// The late one too, which has heard of it, though all data of a small call are there for it.
+void expect_the_late_rank_named(const std::string& transport, std::size_t count,
+                                milliseconds limit) {
+  std::atomic<int> here{0}, ended{0};
+  run_ranks(4, transport, [&](Communicator& comm) {
+    std::vector<float> data(count, 1.0f);
+    if (comm.rank() == 2) {
+      EXPECT_TRUE(eventually([&] { return ended == 3 && !comm.status().ok(); }));
+    } else {
+      meet(here, 3);
+    }
+    const Outcome outcome =
+        outcome_of([&] { comm.all_reduce(data, ops::sum, {.timeout = limit}); });
+    ++ended;
+    ASSERT_TRUE(outcome.written);
+    EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+    EXPECT_EQ(outcome.rank, 2) << outcome.message;
+    EXPECT_THAT(std::string(outcome.message), HasSubstr("rank 2"));
+    EXPECT_THAT(std::string(outcome.message), HasSubstr("arrived"));
+    const Outcome later = outcome_of([&] { comm.barrier(); });
+    EXPECT_EQ(later.code, ErrorCode::kTimeout);
+  });
+}
 
 TEST_P(Deadline, NamesTheRankThatHadNotArrived) {
   for (const std::size_t count : {4ul, 200'000ul}) {
-    std::atomic<int> ended{0};
-    run_ranks(4, GetParam(), [&](Communicator& comm) {
-      std::vector<float> data(count, 1.0f);
-      if (comm.rank() == 2) {
-        EXPECT_TRUE(eventually([&] { return ended == 3 && !comm.status().ok(); }));
-      }
-      // The late one too, which has heard of it, though all data of a small call are there for it.
-      const Outcome outcome = outcome_of([&] { comm.all_reduce(data, ops::sum, kSoon); });
-      ++ended;
-      ASSERT_TRUE(outcome.written);
-      EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
-      EXPECT_EQ(outcome.rank, 2) << outcome.message;
-      EXPECT_THAT(std::string(outcome.message), HasSubstr("rank 2"));
-      EXPECT_THAT(std::string(outcome.message), HasSubstr("arrived"));
-      const Outcome later = outcome_of([&] { comm.barrier(); });
-      EXPECT_EQ(later.code, ErrorCode::kTimeout);
-    });
+    try_limits(kLimits,
+               [&](milliseconds limit) { expect_the_late_rank_named(GetParam(), count, limit); });
   }
 }
 
 // Before anybody has reported for whom it waits: in a ring each waits for its neighbour.
 TEST_P(Deadline, ThatIsShortNamesTheRankThatHadNotArrived) {
+  const std::vector<milliseconds> before_reports(5, milliseconds(450));
   for (const std::size_t count : {4ul, 200'000ul}) {
-    std::atomic<int> ended{0};
-    run_ranks(4, GetParam(), [&](Communicator& comm) {
-      std::vector<float> data(count, 1.0f);
-      comm.all_reduce(data, ops::sum);  // links stand
-      if (comm.rank() == 2) {
-        EXPECT_TRUE(eventually([&] { return ended == 3; }));
-        return;
-      }
-      const CallOptions at_once{.timeout = milliseconds(450), .algorithm = "ring"};
-      const Outcome outcome = outcome_of([&] { comm.all_reduce(data, ops::sum, at_once); });
-      ++ended;
-      ASSERT_TRUE(outcome.written);
-      EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
-      EXPECT_EQ(outcome.rank, 2) << outcome.message;
+    try_limits(before_reports, [&](milliseconds limit) {
+      std::atomic<int> here{0}, ended{0};
+      run_ranks(4, GetParam(), [&](Communicator& comm) {
+        std::vector<float> data(count, 1.0f);
+        comm.all_reduce(data, ops::sum);  // links stand
+        if (comm.rank() == 2) {
+          EXPECT_TRUE(eventually([&] { return ended == 3; }));
+          return;
+        }
+        meet(here, 3);
+        const CallOptions at_once{.timeout = limit, .algorithm = "ring"};
+        const Outcome outcome = outcome_of([&] { comm.all_reduce(data, ops::sum, at_once); });
+        ++ended;
+        ASSERT_TRUE(outcome.written);
+        EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+        EXPECT_EQ(outcome.rank, 2) << outcome.message;
+      });
     });
   }
 }
 
 // As ranks of a tensor-parallel group that hold up a data-parallel one.
 TEST_P(Deadline, NamesTheRankThatHoldsUpAnotherInAnotherCommunicator) {
-  std::atomic<int> ended{0};
-  run_ranks(4, GetParam(), [&](Communicator& comm) {
-    Communicator pair = comm.split(comm.rank() / 2);
-    if (comm.rank() >= 2) {
+  try_limits(kLimits, [&](milliseconds limit) {
+    std::atomic<int> here{0}, ended{0};
+    run_ranks(4, GetParam(), [&](Communicator& comm) {
+      Communicator pair = comm.split(comm.rank() / 2);
       if (comm.rank() == 3) {
         EXPECT_TRUE(eventually([&] { return ended == 2; }));
+      } else {
+        meet(here, 3);
       }
-      pair.barrier();
-      return;
-    }
-    const Outcome outcome = outcome_of([&] { comm.barrier(kSoon); });
-    ++ended;
-    EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
-    EXPECT_EQ(outcome.rank, 3) << outcome.message;
-    EXPECT_THAT(std::string(outcome.message), HasSubstr(" for rank 3; rank 3 "));
+      if (comm.rank() >= 2) return pair.barrier({.timeout = 3 * kCallTimeout});
+      const Outcome outcome = outcome_of([&] { comm.barrier({.timeout = limit}); });
+      ++ended;
+      EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+      EXPECT_EQ(outcome.rank, 3) << outcome.message;
+      EXPECT_THAT(std::string(outcome.message), HasSubstr(" for rank 3; rank 3 "));
+    });
   });
 }
 
@@ -102,66 +127,78 @@ TEST_P(Deadline, OfARepeatedCallIsItsOwn) {
 }
 
 TEST_P(Deadline, InACommunicatorOfAnotherOrderSaysWhoseRanksItNames) {
-  std::atomic<int> ended{0};
-  run_ranks(3, GetParam(), [&](Communicator& comm) {
-    Communicator reversed = comm.split(0, -comm.rank());
-    if (comm.rank() == 2) {
-      EXPECT_TRUE(eventually([&] { return ended == 2; }));
-      return;
-    }
-    const Outcome outcome = outcome_of([&] { reversed.barrier(kSoon); });
-    ++ended;
-    EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
-    EXPECT_EQ(outcome.rank, 0) << outcome.message;
-    EXPECT_THAT(std::string(outcome.message),
-                AllOf(HasSubstr("rank 2 had not arrived, ranks 0 and 1 had"),
-                      EndsWith("(ranks as the job numbers them)")));
+  try_limits(kLimits, [&](milliseconds limit) {
+    std::atomic<int> here{0}, ended{0};
+    run_ranks(3, GetParam(), [&](Communicator& comm) {
+      Communicator reversed = comm.split(0, -comm.rank());
+      if (comm.rank() == 2) {
+        EXPECT_TRUE(eventually([&] { return ended == 2; }));
+        return;
+      }
+      meet(here, 2);
+      const Outcome outcome = outcome_of([&] { reversed.barrier({.timeout = limit}); });
+      ++ended;
+      EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+      EXPECT_EQ(outcome.rank, 0) << outcome.message;
+      EXPECT_THAT(std::string(outcome.message),
+                  AllOf(HasSubstr("rank 2 had not arrived, ranks 0 and 1 had"),
+                        EndsWith("(ranks as the job numbers them)")));
+    });
   });
 }
 
 TEST_P(Deadline, NamesAllRanksThatHadNotArrived) {
-  std::atomic<int> ended{0};
-  run_ranks(5, GetParam(), [&](Communicator& comm) {
-    if (comm.rank() == 1 || comm.rank() == 3) {
-      EXPECT_TRUE(eventually([&] { return ended == 3; }));
+  try_limits(kLimits, [&](milliseconds limit) {
+    std::atomic<int> here{0}, ended{0};
+    run_ranks(5, GetParam(), [&](Communicator& comm) {
+      if (comm.rank() == 1 || comm.rank() == 3) {
+        EXPECT_TRUE(eventually([&] { return ended == 3; }));
+        return;
+      }
+      meet(here, 3);
+      const Outcome outcome = outcome_of([&] { comm.barrier({.timeout = limit}); });
+      ++ended;
+      ASSERT_TRUE(outcome.written);
+      EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+      EXPECT_THAT(std::string(outcome.message), HasSubstr("1 and 3"));
+    });
+  });
+}
+
+// The other communicator waits longer, so that its reports are the latest.
+void expect_the_first_of_several_to_name(const std::string& transport, std::size_t count,
+                                         milliseconds limit) {
+  std::atomic<int> here{0}, ended{0};
+  run_ranks(3, transport, [&](Communicator& comm) {
+    Communicator other = comm.duplicate();
+    if (comm.rank() == 2) {
+      EXPECT_TRUE(eventually([&] { return ended == 2; }));
       return;
     }
-    const Outcome outcome = outcome_of([&] { comm.barrier(kSoon); });
+    std::vector<std::vector<float>> data(4, std::vector<float>(count, 1.0f));
+    std::vector<Request> requests;
+    const CallOptions soon{.timeout = limit}, later{.timeout = limit + milliseconds(600)};
+    meet(here, 2);
+    for (std::size_t i = 0; i < 3; ++i) {
+      requests.push_back(comm.all_reduce_async(data[i], ops::sum, i == 0 ? soon : later));
+    }
+    requests.push_back(other.all_reduce_async(data[3], ops::sum, later));
+    for (Request& request : requests) {
+      const Outcome outcome = outcome_of([&] { request.wait(); });
+      EXPECT_TRUE(outcome.written);
+      EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+      EXPECT_EQ(outcome.rank, 2) << outcome.message;
+      EXPECT_THAT(std::string(outcome.message), HasSubstr("rank 2 had not arrived"));
+    }
     ++ended;
-    ASSERT_TRUE(outcome.written);
-    EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
-    EXPECT_THAT(std::string(outcome.message), HasSubstr("1 and 3"));
   });
 }
 
 TEST_P(Deadline, OfTheFirstOfSeveralOutstandingCallsNamesTheRank) {
   for (const std::size_t count : {4ul, 100'000ul}) {
-    std::atomic<int> ended{0};
-    run_ranks(3, GetParam(), [&](Communicator& comm) {
-      Communicator other = comm.duplicate();
-      if (comm.rank() == 2) {
-        EXPECT_TRUE(eventually([&] { return ended == 2; }));
-        return;
-      }
-      // The other communicator waits longer, so that its reports are the latest.
-      std::vector<std::vector<float>> data(4, std::vector<float>(count, 1.0f));
-      std::vector<Request> requests;
-      constexpr CallOptions kLater{.timeout = milliseconds(1500)};
-      for (int i = 0; i < 3; ++i) {
-        requests.push_back(
-            comm.all_reduce_async(data[static_cast<std::size_t>(i)], ops::sum,
-                                  i == 0 ? CallOptions{.timeout = milliseconds(900)} : kLater));
-      }
-      requests.push_back(other.all_reduce_async(data[3], ops::sum, kLater));
-      for (Request& request : requests) {
-        const Outcome outcome = outcome_of([&] { request.wait(); });
-        ASSERT_TRUE(outcome.written);
-        EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
-        EXPECT_EQ(outcome.rank, 2) << outcome.message;
-        EXPECT_THAT(std::string(outcome.message), HasSubstr("rank 2 had not arrived"));
-      }
-      ++ended;
-    });
+    try_limits(
+        {milliseconds(900), milliseconds(3000), milliseconds(6000)},
+        [&](milliseconds limit) { expect_the_first_of_several_to_name(GetParam(), count, limit); });
   }
 }
 
@@ -331,21 +368,24 @@ Outcome give_until_it_fails(Communicator& comm, std::size_t count, const CallOpt
 
 TEST_P(Deadline, OfARootThatKeepsBroadcastingNamesWhoDoesNotTake) {
   for (const std::size_t count : {4ul, 200'000ul}) {
-    std::atomic<int> ended{0};
-    run_ranks(3, GetParam(), [&](Communicator& comm) {
-      comm.barrier();
-      if (comm.rank() == 1) {
-        EXPECT_TRUE(eventually([&] { return ended == 2; }));
-        return;
-      }
-      // The root's deadline is the first to pass: rank 2 only knows that the root is late.
-      const CallOptions options{.timeout = comm.rank() == 0 ? kSoon.timeout : kCallTimeout};
-      const Outcome outcome = give_until_it_fails(comm, count, options);
-      ++ended;
-      ASSERT_TRUE(outcome.written);
-      EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
-      EXPECT_EQ(outcome.rank, 1) << outcome.message;
-      EXPECT_THAT(std::string(outcome.message), HasSubstr("rank 1"));
+    try_limits(kLimits, [&](milliseconds limit) {
+      std::atomic<int> here{0}, ended{0};
+      run_ranks(3, GetParam(), [&](Communicator& comm) {
+        comm.barrier();
+        if (comm.rank() == 1) {
+          EXPECT_TRUE(eventually([&] { return ended == 2; }));
+          return;
+        }
+        meet(here, 2);
+        // The root's deadline is the first to pass: rank 2 only knows that the root is late.
+        const CallOptions options{.timeout = comm.rank() == 0 ? limit : 2 * kCallTimeout};
+        const Outcome outcome = give_until_it_fails(comm, count, options);
+        ++ended;
+        ASSERT_TRUE(outcome.written);
+        EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+        EXPECT_EQ(outcome.rank, 1) << outcome.message;
+        EXPECT_THAT(std::string(outcome.message), HasSubstr("rank 1"));
+      });
     });
   }
 }
