@@ -9,21 +9,26 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "tests/fault/role_report.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tested_transports.h"
+#include "tests/support/try_limits.h"
 #include "unisono/unisono.hpp"
 
 namespace unisono::test {
 namespace {
 
+using std::chrono::milliseconds;
 using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -118,6 +123,13 @@ Environment rank_of(int rank, int size, const Environment& more) {
 
 Environment launcher() {
   return {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(free_port())};
+}
+
+// Until ranks give up: the others are processes that have to be made, and to arrive, by then.
+const std::vector<milliseconds> kArrivals{milliseconds(3000), milliseconds(10'000)};
+
+std::string timeout_of(milliseconds arrival) {
+  return "UNISONO_TIMEOUT=" + std::to_string(arrival.count()) + "ms";
 }
 
 std::vector<ChildProcess> start(const char* role, int size, const Environment& common) {
@@ -283,16 +295,18 @@ TEST(RendezvousByPort, NamesAPortThatIsTaken) {
 }
 
 TEST(RendezvousByPort, RefusesARankWithAnotherKey) {
-  const Environment where{"UNISONO_RENDEZVOUS=tcp://127.0.0.1:" + std::to_string(free_port()),
-                          "UNISONO_TIMEOUT=3s"};
-  ChildProcess first("meet", rank_of(0, 2, with(where, {key()})));
-  ChildProcess second("meet",
-                      rank_of(1, 2, with(where, {"UNISONO_JOB_KEY=" + std::string(64, 'b')})));
-  EXPECT_EQ(second.wait(), kFailed);
-  EXPECT_THAT(second.output(), HasSubstr("authentication"));
-  EXPECT_EQ(first.wait(), kFailed);
-  EXPECT_THAT(second.output(), Not(HasSubstr("bbbb")));
-  EXPECT_THAT(first.output(), Not(HasSubstr("aaaa")));
+  try_limits(kArrivals, [](milliseconds arrival) {
+    const Environment where{"UNISONO_RENDEZVOUS=tcp://127.0.0.1:" + std::to_string(free_port()),
+                            timeout_of(arrival)};
+    ChildProcess first("meet", rank_of(0, 2, with(where, {key()})));
+    ChildProcess second("meet",
+                        rank_of(1, 2, with(where, {"UNISONO_JOB_KEY=" + std::string(64, 'b')})));
+    EXPECT_EQ(second.wait(), kFailed);
+    EXPECT_THAT(second.output(), HasSubstr("authentication"));
+    EXPECT_EQ(first.wait(), kFailed);
+    EXPECT_THAT(second.output(), Not(HasSubstr("bbbb")));
+    EXPECT_THAT(first.output(), Not(HasSubstr("aaaa")));
+  });
 }
 
 TEST(RendezvousByFile, WorksAgainOnTheSamePath) {
@@ -337,19 +351,21 @@ TEST(RendezvousByFile, AFileOfRubbishDoesNoHarm) {
 }
 
 TEST(RendezvousByFile, RefusesARankWithAnotherKey) {
-  const TemporaryFolder folder;
-  const Environment where{"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet",
-                          "UNISONO_TIMEOUT=3s"};
-  ChildProcess first("meet", rank_of(0, 2, with(where, {key()})));
-  ChildProcess second("meet",
-                      rank_of(1, 2, with(where, {"UNISONO_JOB_KEY=" + std::string(64, 'b')})));
-  EXPECT_EQ(second.wait(), kFailed);
-  EXPECT_THAT(second.output(), HasSubstr("authentication"));
-  EXPECT_THAT(second.output(), HasSubstr("UNISONO_JOB_KEY"));
-  EXPECT_EQ(first.wait(), kFailed);
-  std::ifstream file(folder.path() + "/meet");
-  const std::string left{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_THAT(left, Not(HasSubstr("aaaa"))) << "a failed start must not leave the key behind";
+  try_limits(kArrivals, [](milliseconds arrival) {
+    const TemporaryFolder folder;
+    const Environment where{"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet",
+                            timeout_of(arrival)};
+    ChildProcess first("meet", rank_of(0, 2, with(where, {key()})));
+    ChildProcess second("meet",
+                        rank_of(1, 2, with(where, {"UNISONO_JOB_KEY=" + std::string(64, 'b')})));
+    EXPECT_EQ(second.wait(), kFailed);
+    EXPECT_THAT(second.output(), HasSubstr("authentication"));
+    EXPECT_THAT(second.output(), HasSubstr("UNISONO_JOB_KEY"));
+    EXPECT_EQ(first.wait(), kFailed);
+    std::ifstream file(folder.path() + "/meet");
+    const std::string left{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_THAT(left, Not(HasSubstr("aaaa"))) << "a failed start must not leave the key behind";
+  });
 }
 
 TEST(RendezvousByFile, WorksWithAKey) {
@@ -361,15 +377,17 @@ TEST(RendezvousByFile, WorksWithAKey) {
 // ---- What is said when it cannot work ------------------------------------------------------
 
 TEST(RendezvousFailure, NamesTheMissingRanks) {
-  const Environment where = with(launcher(), {"UNISONO_TIMEOUT=4s", "UNISONO_WARN_AFTER=1ms"});
-  std::vector<ChildProcess> ranks;
-  for (const int rank : {0, 2}) ranks.emplace_back("meet", rank_of(rank, 4, where));
-  for (ChildProcess& child : ranks) {
-    EXPECT_EQ(child.wait(), kFailed) << child.output();
-    EXPECT_THAT(child.output(), HasSubstr("rendezvous"));
-    EXPECT_THAT(child.output(), HasSubstr("1 and 3"));
-  }
-  EXPECT_THAT(ranks[0].output(), HasSubstr("of 4 have not arrived after"));
+  try_limits(kArrivals, [](milliseconds arrival) {
+    const Environment where = with(launcher(), {timeout_of(arrival), "UNISONO_WARN_AFTER=1ms"});
+    std::vector<ChildProcess> ranks;
+    for (const int rank : {0, 2}) ranks.emplace_back("meet", rank_of(rank, 4, where));
+    for (ChildProcess& child : ranks) {
+      EXPECT_EQ(child.wait(), kFailed) << child.output();
+      EXPECT_THAT(child.output(), HasSubstr("rendezvous"));
+      EXPECT_THAT(child.output(), HasSubstr("1 and 3"));
+    }
+    EXPECT_THAT(ranks[0].output(), HasSubstr("of 4 have not arrived after"));
+  });
 }
 
 TEST(RendezvousFailure, NamesRankZeroWhenItIsMissing) {
