@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <thread>
 
@@ -16,6 +18,7 @@
 #include "tests/support/segment_bytes.h"
 #include "tests/support/setting.h"
 #include "tests/support/tested_transports.h"
+#include "tests/support/try_limits.h"
 #include "tests/support/watchdog.h"
 
 namespace unisono::test {
@@ -230,13 +233,15 @@ TEST(Shrink, GivesBackTheMemoryOfCommunicatorsThatTheDeadHeld) {
   EXPECT_EQ(board->went_on, 2);
 }
 
-// The others have not waited for it for ever.
-TEST(Shrink, LeavesOutWhoDoesNotComeInTime) {
-  run_ranks(kRanks, "auto", [](Communicator& comm) {
+// The others have not waited for it for ever. They come at the same time: who is late would be left
+// out as well.
+void leave_out_who_does_not_come(std::chrono::milliseconds limit) {
+  std::atomic<int> here{0};
+  run_ranks(kRanks, "auto", [&](Communicator& comm) {
     const Rank self = comm.rank();
     Communicator part = comm.duplicate();
     if (self == 1) {
-      comm.barrier();  // the others have gone on
+      comm.barrier({.timeout = 3 * kCallTimeout});  // the others have gone on
       const Outcome outcome = outcome_of([&] { part.shrink(); });
       require(outcome.written && outcome.code == ErrorCode::kTimeout && outcome.rank == 1,
               "went on: " + std::string(outcome.message));
@@ -244,10 +249,18 @@ TEST(Shrink, LeavesOutWhoDoesNotComeInTime) {
               outcome.message);
       return;
     }
-    Communicator left = part.shrink(std::chrono::seconds(is_sanitized() ? 5 : 2));
+    ++here;
+    require(eventually([&] { return here >= kRanks - 1; }), "the others have not come");
+    Communicator left = part.shrink(limit);
     expect_members(left, self, all_but({1}));
     comm.barrier();
   });
+}
+
+TEST(Shrink, LeavesOutWhoDoesNotComeInTime) {
+  using std::chrono::milliseconds;
+  try_limits({milliseconds(2000), milliseconds(5000), milliseconds(8000)},
+             leave_out_who_does_not_come);
 }
 
 TEST(Shrink, DoesNotWaitForWhoHasClosedTheCommunicator) {
