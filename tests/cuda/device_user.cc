@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <stdexcept>
+#include <thread>
 
 #include "tests/collective/matrix_cases.h"
 #include "tests/cuda/kernel_twins.h"
+#include "tests/support/eventually.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/watchdog.h"
 
@@ -97,6 +101,28 @@ void run_device_ranks(const DeviceJob& job, const std::function<void(Communicato
   } catch (const std::exception& failure) {
     ADD_FAILURE() << job.ranks << " ranks with a device: " << failure.what();
   }
+}
+
+void run_for_device_ranks(const DeviceJob& job,
+                          const std::function<void(const std::vector<Communicator*>&)>& calls) {
+  std::vector<Communicator*> comms(static_cast<std::size_t>(job.ranks));
+  std::atomic<int> here{0};
+  std::atomic<bool> is_over{false};
+  std::thread ranks([&] {
+    run_device_ranks(job, [&](Communicator& comm) {
+      comms[static_cast<std::size_t>(comm.rank())] = &comm;
+      ++here;
+      while (!is_over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+  });
+  try {
+    require(eventually([&] { return here == job.ranks; }), "not all ranks have joined");
+    calls(comms);
+  } catch (const std::exception& failure) {
+    ADD_FAILURE() << failure.what();
+  }
+  is_over = true;
+  ranks.join();
 }
 
 void require(bool holds, const std::string& complaint) {

@@ -73,6 +73,11 @@ std::vector<int> device_rank_counts();
 /// Ranks that use these devices; what a body throws fails the test.
 void run_device_ranks(const DeviceJob& job, const std::function<void(Communicator&)>& body);
 
+/// Ranks that are threads, and a thread that makes the calls of all of them meanwhile: `calls`, of
+/// which what it throws fails the test.
+void run_for_device_ranks(const DeviceJob& job,
+                          const std::function<void(const std::vector<Communicator*>&)>& calls);
+
 /// In a rank that is a process a complaint is what it throws.
 void require(bool holds, const std::string& complaint);
 

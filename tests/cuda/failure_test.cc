@@ -233,40 +233,26 @@ TEST(DeviceFailure, StagingBeyondItsBoundNamesTheVariable) {
 }
 
 TEST(DeviceGroup, OneThreadDrivesSeveralRanks) {
-  constexpr int kRanks = 3;
-  std::vector<Communicator> comms(kRanks);
-  std::vector<std::thread> joining;
-  std::barrier all_there(kRanks + 1);
-  std::barrier may_leave(kRanks + 1);
-  std::vector<Communicator*> places(kRanks);
-  std::thread job([&] {
-    run_device_ranks({.ranks = kRanks}, [&](Communicator& comm) {
-      places[static_cast<std::size_t>(comm.rank())] = &comm;
-      all_there.arrive_and_wait();
-      may_leave.arrive_and_wait();
-    });
+  run_for_device_ranks({.ranks = 3}, [](const std::vector<Communicator*>& comms) {
+    DeviceUser user;
+    std::vector<std::int32_t*> data;
+    std::vector<MemberCall> calls;
+    for (Communicator* const comm : comms) {
+      data.push_back(user.make<std::int32_t>({comm->rank(), 10 * comm->rank()}));
+      calls.push_back({comm,
+                       {.collective = Collective::kAllReduce,
+                        .in = data.back(),
+                        .out = data.back(),
+                        .count = 2,
+                        .type = DataType::kInt32,
+                        .options = {.stream = user.stream()}}});
+    }
+    for (int round = 0; round < 3; ++round) group(calls);
+    user.finish();
+    for (const std::int32_t* const place : data) {
+      EXPECT_EQ(user.look(place, 2), (std::vector<std::int32_t>{27, 270}));
+    }
   });
-  all_there.arrive_and_wait();
-  DeviceUser user;
-  std::vector<std::int32_t*> data;
-  std::vector<MemberCall> calls;
-  for (int r = 0; r < kRanks; ++r) {
-    data.push_back(user.make<std::int32_t>({r, 10 * r}));
-    calls.push_back({places[static_cast<std::size_t>(r)],
-                     {.collective = Collective::kAllReduce,
-                      .in = data.back(),
-                      .out = data.back(),
-                      .count = 2,
-                      .type = DataType::kInt32,
-                      .options = {.stream = user.stream()}}});
-  }
-  for (int round = 0; round < 3; ++round) group(calls);
-  user.finish();
-  for (const std::int32_t* const place : data) {
-    EXPECT_EQ(user.look(place, 2), (std::vector<std::int32_t>{27, 270}));
-  }
-  may_leave.arrive_and_wait();
-  job.join();
 }
 
 // A call on host memory has to wait for the one on device memory before it to meet; what comes

@@ -1,7 +1,6 @@
 // Calls on device memory in streams that are busy for long, and in streams of unusual kinds.
 #include <gmock/gmock.h>
 
-#include <barrier>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -455,23 +454,13 @@ TEST_F(DeviceOddStream, OrdinaryMemoryIsReadAfterTheWorkThatIsInTheStream) {
 }
 
 TEST_F(DeviceOddStream, AGroupMayMixCallsWithAndWithoutAStream) {
-  std::vector<Communicator*> places(2);
-  std::barrier<> all_there(3);
-  std::barrier<> may_leave(3);
-  std::thread job([&] {
-    run_device_ranks({.ranks = 2, .devices = {}}, [&](Communicator& comm) {
-      places[static_cast<std::size_t>(comm.rank())] = &comm;
-      all_there.arrive_and_wait();
-      may_leave.arrive_and_wait();
-    });
-  });
-  all_there.arrive_and_wait();
-  {
+  const DeviceJob staged{.ranks = 2, .devices = {}};
+  run_for_device_ranks(staged, [](const std::vector<Communicator*>& comms) {
     DeviceUser user;
     float* const data[] = {user.make<float>({1}), user.make<float>({2})};
     std::vector<MemberCall> calls;
     for (std::size_t rank = 0; rank < 2; ++rank) {
-      calls.push_back({places[rank],
+      calls.push_back({comms[rank],
                        {.collective = Collective::kAllReduce,
                         .in = data[rank],
                         .out = data[rank],
@@ -482,9 +471,7 @@ TEST_F(DeviceOddStream, AGroupMayMixCallsWithAndWithoutAStream) {
     calls[0].call.options.stream = user.stream();
     EXPECT_EQ(failure_of([&] { group(calls); }), "");
     for (const float* place : data) EXPECT_EQ(user.look(place, 1)[0], 3);
-  }
-  may_leave.arrive_and_wait();
-  job.join();
+  });
 }
 
 }  // namespace
