@@ -12,6 +12,7 @@
 #include "base/sanitizers.h"
 #include "tests/cuda/kernel_twins.h"
 #include "tests/cuda/odd_world.h"
+#include "tests/support/barrier_guards.h"
 #include "tests/support/log_guard.h"
 #include "tests/support/refused_allocation.h"
 
@@ -65,20 +66,21 @@ bool call_without_memory(std::uint64_t nth) {
   const auto body = [&](Communicator& comm) {
     DeviceUser user;
     float* const data = user.make<float>({1});
+    const InStep step(both);
     Communicator doomed = comm.split(0, comm.rank());
     const CallOptions options{.timeout = kDeadline, .stream = user.stream()};
     doomed.all_reduce(data, data, 1, kFloat, ops::sum, options);
     user.finish();
-    both.arrive_and_wait();
+    step.with_all();
     if (comm.rank() == 0) before = {};
-    both.arrive_and_wait();
+    step.with_all();
     if (comm.rank() == 0) refused_allocation = allocations + nth;
     try {
       doomed.all_reduce(data, data, 1, kFloat, ops::sum, options);
     } catch (const std::exception&) {
     }
     if (comm.rank() == 0) refused = allocations >= std::exchange(refused_allocation, 0);
-    both.arrive_and_wait();
+    step.with_all();
     if (comm.rank() == 0) after = {};
   };
   try {

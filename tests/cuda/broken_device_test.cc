@@ -7,6 +7,7 @@
 
 #include "tests/cuda/kernel_twins.h"
 #include "tests/cuda/odd_world.h"
+#include "tests/support/barrier_guards.h"
 #include "tests/support/eventually.h"
 #include "tests/support/log_guard.h"
 
@@ -39,9 +40,10 @@ void break_under_a_call() {
         [&](Communicator& comm) {
           DeviceUser user(comm.rank());
           float* const data = user.make<float>({1});
+          const InStep step(both);
           Communicator doomed = comm.split(0, comm.rank());
           doomed.all_reduce(data, data, 1, kFloat, ops::sum, {.stream = user.stream()});
-          both.arrive_and_wait();
+          step.with_all();
           may_break = true;
           await_failure(doomed);
           EXPECT_THAT(doomed.status().message(), HasSubstr("rank 0: "));

@@ -6,6 +6,7 @@
 
 #include "tests/cuda/device_user.h"
 #include "tests/cuda/shared_capture.h"
+#include "tests/support/barrier_guards.h"
 #include "tests/support/rank_job.h"
 
 namespace unisono::test {
@@ -17,11 +18,12 @@ TEST(DeviceCapture, AGraphReplaysTheCollectivesOfAllRanks) {
   constexpr int kRanks = 3;
   constexpr int kReplays = 5;
   SharedCapture capture(kRanks);
-  std::barrier<> step(kRanks);
+  std::barrier<> every_rank(kRanks);
   run_device_ranks({.ranks = kRanks}, [&](Communicator& comm) {
     DeviceUser user;
     std::int64_t* const data = user.make<std::int64_t>({1, comm.rank()});
     std::int64_t* const all = user.make<std::int64_t>(std::vector<std::int64_t>(2 * kRanks));
+    const InStep step(every_rank);
     const CallOptions options{.stream = user.stream()};
     const auto work = [&] {
       comm.all_reduce(data, data, 1, DataType::kInt64, ops::sum, options);
@@ -29,9 +31,9 @@ TEST(DeviceCapture, AGraphReplaysTheCollectivesOfAllRanks) {
     };
     const CUgraph graph = capture.run(comm.rank(), user.stream(), work);
     EXPECT_EQ(user.look(data, 1)[0], 1) << "a capture runs nothing";
-    step.arrive_and_wait();
-    if (comm.rank() == 0) {
-      ASSERT_NE(graph, nullptr);
+    step.with_all();
+    EXPECT_EQ(graph != nullptr, comm.rank() == 0);
+    if (graph != nullptr) {
       CUgraphExec executable = nullptr;
       expect_ok(function<decltype(&::cuGraphInstantiate)>("cuGraphInstantiateWithFlags")(
                     &executable, graph, 0),
@@ -45,7 +47,7 @@ TEST(DeviceCapture, AGraphReplaysTheCollectivesOfAllRanks) {
                 "cuGraphExecDestroy");
       expect_ok(function<decltype(&::cuGraphDestroy)>("cuGraphDestroy")(graph), "cuGraphDestroy");
     }
-    step.arrive_and_wait();
+    step.with_all();
     EXPECT_EQ(user.look(data, 1)[0], 243) << "three to the power of the replays";
     EXPECT_EQ(user.look(all, 6), (std::vector<std::int64_t>{243, 0, 243, 1, 243, 2}));
     work();
@@ -108,15 +110,16 @@ TEST(DeviceCapture, AStagedCallIsRefusedWhereTheCaptureIsSpoilt) {
 }
 
 TEST(DeviceCapture, ThatIsSpoiltIsRefusedOnAllAndTheCommunicatorGoesOn) {
-  std::barrier<> step(2);
+  std::barrier<> both(2);
   run_device_ranks({.ranks = 2}, [&](Communicator& comm) {
     DeviceUser user;
     float* const data = user.make<float>({1});
+    const InStep step(both);
     begin_own_capture(user.stream());
     spoil_capture(user.stream());
     EXPECT_THAT(failure_of_sum(comm, user, data), HasSubstr("rank 0 has a stream whose capture"));
     end_spoilt_capture(user.stream());
-    step.arrive_and_wait();
+    step.with_all();
     EXPECT_EQ(failure_of_sum(comm, user, data), "");
     EXPECT_EQ(user.look(data, 1)[0], 2);
   });
@@ -159,10 +162,11 @@ TEST(DeviceCapture, OfAUserOperatorIsRefusedOnAllRanksAndTheCommunicatorGoesOn) 
 }
 
 TEST(DeviceCapture, OfOneRankAloneIsRefusedOnAllAndTheCommunicatorGoesOn) {
-  std::barrier<> step(2);
+  std::barrier<> both(2);
   run_device_ranks({.ranks = 2}, [&](Communicator& comm) {
     DeviceUser user;
     float* const data = user.make<float>({1});
+    const InStep step(both);
     if (comm.rank() == 1) {
       expect_ok(function<decltype(&::cuStreamBeginCapture)>("cuStreamBeginCapture")(
                     user.stream(), CU_STREAM_CAPTURE_MODE_RELAXED),
@@ -177,7 +181,7 @@ TEST(DeviceCapture, OfOneRankAloneIsRefusedOnAllAndTheCommunicatorGoesOn) {
           "cuStreamEndCapture");
       expect_ok(function<decltype(&::cuGraphDestroy)>("cuGraphDestroy")(graph), "cuGraphDestroy");
     }
-    step.arrive_and_wait();
+    step.with_all();
     sum_in_stream(comm, user, data);
     user.finish();
     EXPECT_EQ(user.look(data, 1)[0], 2);

@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "tests/cuda/device_user.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/setting.h"
@@ -75,8 +76,13 @@ class BusyStream {
   std::thread end_;
 };
 
+// For longer than any of its calls waits.
 inline void await_failure(const Communicator& comm) {
-  while (comm.status().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const TimePoint end = Clock::now() + kCallTimeout + std::chrono::seconds(20);
+  while (comm.status().ok()) {
+    require(Clock::now() < end, "the communicator has not failed");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 // Runs the body in a process that begins anew, with this test alone: for other settings of the fake

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 
+#include "tests/support/barrier_guards.h"
 #include "tests/support/same_bytes.h"
 
 namespace unisono::test {
@@ -167,11 +168,12 @@ TEST_F(DeviceOddWorld, ARankMayCloseAtOnceWhileOthersStillJoinItsWork) {
 // where nobody counts what is left.
 void fail_under_a_held_stream() {
   constexpr float kOwn = 77;
-  std::barrier<> step(2);
+  std::barrier<> both(2);
   run_device_ranks({.ranks = 2}, [&](Communicator& comm) {
     DeviceUser user;
     OtherStream other;
     float* const data = user.make<float>({1});
+    const InStep step(both);
     Communicator doomed = comm.split(0, comm.rank());
     std::unique_ptr<HeldStream> hold;
     if (comm.rank() == 0) hold = std::make_unique<HeldStream>(user.stream());
@@ -179,14 +181,14 @@ void fail_under_a_held_stream() {
                 doomed.all_reduce(data, data, 1, kFloat, ops::sum, {.stream = user.stream()});
               }),
               "");
-    step.arrive_and_wait();
+    step.with_all();
     if (comm.rank() == 1) doomed.abort("enough");
     await_failure(doomed);
     EXPECT_THAT(failure_of([&] { doomed.all_reduce(data, data, 1, kFloat, ops::sum); }),
                 HasSubstr("enough"));
-    step.arrive_and_wait();
+    step.with_all();
     if (comm.rank() == 1) other.write(data, kOwn);
-    step.arrive_and_wait();
+    step.with_all();
     hold.reset();
     user.finish();
     // What the failed call had in other streams has had its time.
@@ -194,7 +196,7 @@ void fail_under_a_held_stream() {
     if (comm.rank() == 1) {
       EXPECT_EQ(other.read(data), kOwn);
     }
-    step.arrive_and_wait();
+    step.with_all();
   });
 }
 
@@ -207,10 +209,11 @@ TEST_F(DeviceOddWorld, AFailedCallNeverWritesABufferThatWasGivenBack) {
 // call would hold it up beyond its deadline.
 void abort_many_calls() {
   constexpr int kCalls = 50;
-  std::barrier<> step(3);
+  std::barrier<> all(3);
   run_device_ranks({.ranks = 3}, [&](Communicator& comm) {
     DeviceUser user;
     float* const data = user.make<float>({1});
+    const InStep step(all);
     Communicator doomed = comm.split(comm.rank() < 2 ? 0 : -1, comm.rank());
     std::unique_ptr<HeldStream> hold;
     if (!doomed.empty()) {
@@ -219,11 +222,11 @@ void abort_many_calls() {
         doomed.all_reduce(data, data, 1, kFloat, ops::sum, {.stream = user.stream()});
       }
     }
-    step.arrive_and_wait();
+    step.with_all();
     if (comm.rank() == 1) doomed.abort("enough");
     if (!doomed.empty()) await_failure(doomed);
     EXPECT_EQ(failure_of([&] { comm.barrier({.timeout = seconds(10)}); }), "");
-    step.arrive_and_wait();
+    step.with_all();
     hold.reset();
     user.finish();
   });

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <barrier>
+#include <exception>
 #include <vector>
 
 #include "tests/cuda/driver_under_test.h"
@@ -45,7 +46,12 @@ class SharedCapture {
     step_.arrive_and_wait();
     if (rank != 0) expect_ok(api->StreamWaitEvent(stream, forks_[0], 0), "joining the capture");
     step_.arrive_and_wait();
-    body();
+    std::exception_ptr thrown;
+    try {
+      body();
+    } catch (...) {
+      thrown = std::current_exception();  // once the others can go on
+    }
     if (rank != 0) {
       expect_ok(api->EventRecord(event, stream), "cuEventRecord");
       joins_[static_cast<std::size_t>(rank)] = event;
@@ -61,6 +67,7 @@ class SharedCapture {
     }
     step_.arrive_and_wait();
     expect_ok(api->EventDestroy(event), "cuEventDestroy");
+    if (thrown) std::rethrow_exception(thrown);
     return graph;
   }
 

@@ -17,7 +17,8 @@ class LeaveTogether {
   std::barrier<>& all_;
 };
 
-// A rank's place in a barrier of several steps. It is given up with this: the others go on.
+// A rank's place in a barrier of several steps. It is given up with this: the others go on. That
+// has to come before the rank's streams end, which may wait for those of the others.
 class InStep {
  public:
   explicit InStep(std::barrier<>& all) : all_(all) {}
