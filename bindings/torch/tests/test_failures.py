@@ -158,15 +158,19 @@ class Failures(unittest.TestCase):
             2,
             """
             await_all()
-            start(3)
+            start(8)
+            told = os.environ["MEETING"] + ".told"
             if rank == 1:
-                time.sleep(8)
+                while not os.path.exists(told):
+                    time.sleep(0.1)
                 sys.exit(0)
             try:
                 dist.all_reduce(torch.ones(10))
             except dist.DistBackendError as error:
                 assert "timeout" in str(error) and "rank at fault: 1" in str(error), error
                 sys.exit(0)
+            finally:
+                open(told, "w").close()
             sys.exit("no exception")
             """,
         )
@@ -303,7 +307,7 @@ class Failures(unittest.TestCase):
             2,
             """
             await_all()
-            start(4)
+            start(8)
             backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
             if rank == 0:
                 try:
@@ -312,7 +316,7 @@ class Failures(unittest.TestCase):
                 except RuntimeError as error:
                     assert "Rank 1 failed to pass monitoredBarrier" in str(error), error
             # Longer than any call of the group may take.
-            time.sleep(6)
+            time.sleep(9)
             dist.all_reduce(torch.ones(10))
             dist.destroy_process_group()
             """,
