@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <system_error>
 
 #include "base/limits.h"
 #include "base/per_process.h"
@@ -219,7 +221,10 @@ const Row kRows[]{
         if (text != "off" && text.find('/') == std::string_view::npos) {
           return invalid("off or a directory, one of here as ./name");
         }
-        c->cache = text;
+        // A program may go to another folder before the facts are written.
+        std::error_code error;
+        const auto absolute = std::filesystem::absolute(text, error).lexically_normal();
+        c->cache = text == "off" || error ? std::string(text) : absolute.string();
         c->cache_base.clear();
         return Status();
       },

@@ -55,7 +55,8 @@ Result<FileText> read_text(const std::string& path) {
 }  // namespace
 
 std::string path_of(const std::string& folder, const Identity& identity) {
-  return fmt::format("{}/machine-{:016x}", folder, fnv1a_64(text_of(identity)));
+  const std::string whose = fmt::format("{}user {}\n", text_of(identity), geteuid());
+  return fmt::format("{}/machine-{:016x}", folder, fnv1a_64(whose));
 }
 
 Result<TrialFacts> read_facts(const Folder& folder, const Identity& identity) {

@@ -18,6 +18,7 @@
 namespace unisono::machine {
 
 /// "<folder>/machine-<16 hexadecimal digits>".
+/// Of this user: several may keep theirs in one folder.
 std::string path_of(const std::string& folder, const Identity& identity);
 
 /// The facts in a file of this user's, no link: nothing where there is none, an error where it

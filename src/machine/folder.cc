@@ -26,6 +26,11 @@ constexpr std::string_view kPart = ".new-";
 constexpr int kNamesMax = 4096;
 constexpr std::time_t kPartSeconds = 3600;
 
+// Others may keep theirs in the same folder.
+bool is_own_file(const std::string& path, struct stat* facts) {
+  return lstat(path.c_str(), facts) == 0 && S_ISREG(facts->st_mode) && facts->st_uid == geteuid();
+}
+
 Status unsupported(const std::string& why) {
   return Status(ErrorCode::kUnsupported, why + "; UNISONO_CACHE can name another folder");
 }
@@ -121,14 +126,13 @@ void tidy_folder(const std::string& folder, const std::string& kept) {
   struct stat facts {};
   for (const std::string& name : list_names(folder, true)) {
     const std::string path = folder + "/" + name;
-    const bool is_file = lstat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode);
-    if (is_file && facts.st_mtime < std::time(nullptr) - kPartSeconds) unlink(path.c_str());
+    const bool is_own = is_own_file(path, &facts);
+    if (is_own && facts.st_mtime < std::time(nullptr) - kPartSeconds) unlink(path.c_str());
   }
   std::vector<std::pair<std::time_t, std::string>> files;
   for (const std::string& name : list_names(folder, false)) {
     const std::string path = folder + "/" + name;
-    const bool is_file = lstat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode);
-    if (is_file && path != kept) files.emplace_back(facts.st_mtime, path);
+    if (is_own_file(path, &facts) && path != kept) files.emplace_back(facts.st_mtime, path);
   }
   std::sort(files.begin(), files.end());
   for (std::size_t i = 0; i + kFilesMax <= files.size(); ++i) unlink(files[i].second.c_str());

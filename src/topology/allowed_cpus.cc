@@ -54,7 +54,7 @@ std::vector<int> list_cpus(const std::string& mask) {
 
 int count_cpus(std::span<const std::string> masks, double cpu_quota) {
   int count = static_cast<int>(list_cpus(join_cpus(masks)).size());
-  if (cpu_quota > 0) count = std::min(count, static_cast<int>(cpu_quota));
+  if (cpu_quota > 0 && cpu_quota < count) count = static_cast<int>(cpu_quota);
   return std::max(count, 1);
 }
 

@@ -136,6 +136,7 @@ TEST(AllowedCpus, OfRanksBoundOneByOneAddUp) {
   EXPECT_EQ(count_cpus(of_any_length, 0), 6);
   EXPECT_EQ(count_cpus(of_any_length, 2.5), 2);
   EXPECT_EQ(count_cpus(of_any_length, 0.5), 1);
+  EXPECT_EQ(count_cpus(of_any_length, 1.8e10), 6);  // as a control group may say
 }
 
 TEST(AllowedCpus, UnknownOnesCountAsOne) {

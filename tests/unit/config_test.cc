@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <list>
 #include <string>
 #include <utility>
@@ -135,7 +136,9 @@ TEST(Config, TakesHowGpusAreUsedAndWhichDriver) {
 TEST(Config, KeepsFactsInTheUsersCache) {
   EXPECT_EQ(shown("UNISONO_CACHE", "off"), "off");
   EXPECT_EQ(shown("UNISONO_CACHE", "/var/cache/unisono"), "/var/cache/unisono");
-  EXPECT_EQ(shown("UNISONO_CACHE", "./here"), "./here");
+  const std::filesystem::path here = std::filesystem::current_path();
+  EXPECT_EQ(shown("UNISONO_CACHE", "./here"), here / "here") << "wherever the program goes";
+  EXPECT_EQ(shown("UNISONO_CACHE", "../here"), here.parent_path() / "here");
   EXPECT_THAT(shown("UNISONO_CACHE", "on"), HasSubstr("UNISONO_CACHE=on: expected off or a dir"));
   const Setting home("HOME", "/home/someone");
   const Setting none("XDG_CACHE_HOME", "");

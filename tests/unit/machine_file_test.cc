@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "machine/facts_file.h"
+#include "tests/support/other_user.h"
 #include "tests/support/temporary_folder.h"
 
 namespace unisono::machine {
@@ -183,6 +184,24 @@ TEST(FactsFile, IsWholeWhileSeveralWriteIt) {
   }
   for (std::thread& writer : writers) writer.join();
   EXPECT_THAT(names_in(folder.path()), SizeIs(1));
+}
+
+// In a folder that users share each has a file of its own, and nobody takes away another's.
+TEST(FactsFile, IsOfOneUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become other users";
+  const TemporaryFolder shared;
+  fs::permissions(shared.path(), fs::perms::all | fs::perms::sticky_bit);
+  for (int files = 0; files < 90; ++files) {
+    write_file(shared / ("machine-" + std::string(14, 'a') + std::to_string(10 + files)), "");
+  }
+  ASSERT_TRUE(add_facts(shared.path(), kHere, facts_of_message(3, 2)));
+  const std::size_t of_root = names_in(shared.path()).size();
+  test::end(test::as_another_user([&] {
+    static_cast<void>(add_facts(shared.path(), kHere, facts_of_message(7, 1)));
+    static_cast<void>(add_facts(shared.path(), kHere, facts_of_message(7, 1)));
+  }));
+  EXPECT_EQ(*read_facts(shared.path(), kHere), facts_of_message(3, 2)) << "root's own";
+  EXPECT_THAT(names_in(shared.path()), SizeIs(of_root + 1));
 }
 
 TEST(FactsFile, AreFoundInTheirFolder) {

@@ -99,7 +99,30 @@ TEST(SharedSegment, ServesABoundedNumberOfRanks) {
 
 std::atomic<int> g_refusals{0};
 
-TEST(SharedSegment, RefusesAStrangerAndGoesOn) {
+// More than there is room for.
+void say_too_much(int stranger) {
+  const std::vector<int> descriptors(shm::kDescriptorsPerMessage + 1, stranger);
+  shm::Message hello;
+  hello.magic = shm::kDescriptorMessageMagic;
+  hello.job_hash = shm::hash_of("another job");
+  iovec data{&hello, sizeof hello};
+  const std::size_t bytes = descriptors.size() * sizeof(int);
+  std::vector<cmsghdr> control(CMSG_SPACE(bytes) / sizeof(cmsghdr) + 1);
+  control[0] = {.cmsg_len = CMSG_LEN(bytes), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+  std::memcpy(CMSG_DATA(control.data()), descriptors.data(), bytes);
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = CMSG_SPACE(bytes);
+  ASSERT_EQ(sendmsg(stranger, &header, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof hello));
+}
+
+void say_a_word(int stranger) { ASSERT_EQ(send(stranger, "hello", 5, 0), 5); }
+
+class SharedSegmentStranger : public testing::TestWithParam<void (*)(int stranger)> {};
+
+TEST_P(SharedSegmentStranger, IsRefused) {
   g_refusals = 0;
   log::set_hook([](log::Level, std::string_view message) {
     if (message.find("refused a connection") != std::string_view::npos) ++g_refusals;
@@ -113,7 +136,7 @@ TEST(SharedSegment, RefusesAStrangerAndGoesOn) {
   const auto length =
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + first->address().size());
   ASSERT_EQ(connect(stranger, reinterpret_cast<sockaddr*>(&address), length), 0);
-  ASSERT_EQ(send(stranger, "hello", 5, 0), 5);
+  GetParam()(stranger);
   const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
   std::thread other([&] {
     EXPECT_TRUE(
@@ -125,6 +148,8 @@ TEST(SharedSegment, RefusesAStrangerAndGoesOn) {
   log::set_hook(nullptr);
   EXPECT_EQ(g_refusals, 1);
 }
+
+INSTANTIATE_TEST_SUITE_P(Words, SharedSegmentStranger, testing::Values(&say_a_word, &say_too_much));
 
 // A socket that connects to a listener as a rank would.
 UniqueFd connect_to(const shm::LocalListener& listener) {

@@ -169,8 +169,10 @@ Status DescriptorExchange::accept_hello(UniqueFd connection) {
   std::vector<UniqueFd> descriptors;
   const TimePoint patience = std::min(deadline_, Clock::now() + kHelloPatience);
   UNISONO_TRY(await(connection.get(), patience).status());
-  UNISONO_ASSIGN(const Message hello, receive_message(connection.get(), &descriptors, patience));
-  if (hello.job_hash != hash_of(peers_.job_id)) {
+  const std::uint64_t job_hash = hash_of(peers_.job_id);
+  UNISONO_ASSIGN(const Message hello,
+                 receive_message(connection.get(), &descriptors, patience, job_hash));
+  if (hello.job_hash != job_hash) {
     return Status(ErrorCode::kMismatch, "it belongs to another job");
   }
   const bool known = hello.index > 0 && hello.index < size() &&

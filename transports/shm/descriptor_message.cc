@@ -31,13 +31,15 @@ Status wait_for(int fd, short events, TimePoint deadline) {
   }
 }
 
-// As many of the user's descriptors are on their way as a process may have open: it passes when the
-// receivers, of whatever job, have taken theirs, and nobody tells when.
-Status wait_for_fewer_in_flight(TimePoint deadline) {
+// As many of the user's descriptors are on their way as a process may have open, or the kernel
+// lacks memory: it passes when others, of whatever job, have taken theirs, and nobody tells when.
+Status wait_for_others(int shortage, TimePoint deadline) {
   if (Clock::now() >= deadline) {
     return Status(ErrorCode::kTimeout,
-                  "too many descriptors of this user are on their way between processes; raise the "
-                  "limit of open files (ulimit -n)");
+                  shortage == ETOOMANYREFS
+                      ? "too many descriptors of this user are on their way between processes; "
+                        "raise the limit of open files (ulimit -n)"
+                      : "no memory for a message to a rank of this host: " + errno_text(shortage));
   }
   poll(nullptr, 0, 1);
   return {};
@@ -87,15 +89,16 @@ Status send_message(int fd, const Message& message, std::span<const int> descrip
     if (sendmsg(fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return {};
     if (errno == EAGAIN) {
       UNISONO_TRY(wait_for(fd, POLLOUT, deadline));
-    } else if (errno == ETOOMANYREFS) {
-      UNISONO_TRY(wait_for_fewer_in_flight(deadline));
+    } else if (errno == ETOOMANYREFS || errno == ENOBUFS || errno == ENOMEM) {
+      UNISONO_TRY(wait_for_others(errno, deadline));
     } else if (errno != EINTR) {
       return Status(ErrorCode::kRankFailed, std::strerror(errno));
     }
   }
 }
 
-Result<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors, TimePoint deadline) {
+Result<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors, TimePoint deadline,
+                                std::optional<std::uint64_t> job_hash) {
   for (;;) {
     UNISONO_TRY(wait_for(fd, POLLIN, deadline));
     Message message;
@@ -118,7 +121,8 @@ Result<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors, Time
     if (!whole || message.magic != kDescriptorMessageMagic) {
       return Status(ErrorCode::kProtocol, "not a message with descriptors");
     }
-    if ((header.msg_flags & MSG_CTRUNC) != 0) {
+    const bool is_stranger = job_hash.has_value() && message.job_hash != *job_hash;
+    if ((header.msg_flags & MSG_CTRUNC) != 0 && !is_stranger) {
       return Status(ErrorCode::kOutOfResources,
                     "no room for a descriptor that came along: " + errno_text(EMFILE));
     }

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,9 +46,11 @@ std::uint64_t hash_of(const std::string& job_id);
 bool wait_readable(int fd, TimePoint deadline);
 Status send_message(int fd, const Message& message, std::span<const int> descriptors,
                     TimePoint deadline);
-/// Errors: kTimeout, kRankFailed (closed), kProtocol, kOutOfResources. `descriptors` get
-/// close-on-exec.
-Result<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors, TimePoint deadline);
+/// Errors: kTimeout, kRankFailed (closed), kProtocol, kOutOfResources: there is no room for a
+/// descriptor. Where `job_hash` is given that is none of a message of another job, which may lack
+/// some. `descriptors` get close-on-exec.
+Result<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors, TimePoint deadline,
+                                std::optional<std::uint64_t> job_hash = {});
 
 /// An abstract address: no file, gone with the socket.
 Result<socklen_t> make_address(const std::string& name, sockaddr_un* address);

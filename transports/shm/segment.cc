@@ -162,7 +162,8 @@ Status Mapping::reserve(std::size_t offset, std::size_t bytes) const {
 
 void Mapping::populate(std::size_t offset, std::size_t bytes) const {
 #ifdef MADV_POPULATE_WRITE
-  madvise(base_ + offset, bytes, MADV_POPULATE_WRITE);
+  const std::size_t before = offset % static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  madvise(base_ + offset - before, bytes + before, MADV_POPULATE_WRITE);
 #else
   static_cast<void>(offset), static_cast<void>(bytes);
 #endif
