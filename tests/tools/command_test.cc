@@ -109,6 +109,10 @@ TEST(Commands, NameThemselvesTheOptionAndTheValueThatIsWrong) {
         std::pair("plan all_reduce -b abc", "unisono plan: --bytes: 'abc' is not a size such as"),
         std::pair("perf all_reduce --budget-ms abc",
                   "unisono perf: --budget-ms: abc is outside 1 to 1000000"),
+        std::pair("perf all_reduce --budget-ms nan", "unisono perf: --budget-ms: nan is no number"),
+        std::pair("tune -n 2 --budget-ms nan", "unisono tune: --budget-ms: nan is no number"),
+        std::pair("info --why all_reduce --gbit nan", "unisono info: --gbit: nan is no number"),
+        std::pair("train --momentum nan", "unisono train: --momentum: nan is no number"),
         std::pair("perf all_reduce -I 0", "unisono perf: --iters: 0 is outside 1 to 4096"),
         std::pair("perf all_reduce -n 0", "unisono perf: --ranks: 0 is outside 1 to 1024"),
         std::pair("perf all_reduce -g 1", "unisono perf: -g has no meaning here; see -n\n"),
@@ -129,6 +133,18 @@ TEST(Commands, NameThemselvesTheOptionAndTheValueThatIsWrong) {
     EXPECT_EQ(run.status, 2) << line;
     EXPECT_THAT(run.output, HasSubstr(message)) << line;
   }
+}
+
+// It has no foreground, as one that is gone has none.
+TEST(Commands, RunReadsATerminalThatIsAnotherSessions) {
+  if (test::run_shell("command -v script setsid").status != 0) {
+    GTEST_SKIP() << "needs the programs script and setsid";
+  }
+  const ShellRun run = test::run_shell("printf 'typed\\n' | timeout 100 script -qec 'setsid -w " +
+                                       std::string(UNISONO_COMMAND) +
+                                       " run -n 1 --no-prefix -- sed s/ty/get_ty/' /dev/null 2>&1");
+  EXPECT_EQ(run.status, 0);
+  EXPECT_THAT(run.output, HasSubstr("get_typed"));
 }
 
 TEST(Commands, InfoReplacesWhatIsNoUtf8InJson) {

@@ -157,11 +157,13 @@ TEST(RunEnvironment, GivesAGpuAllItsHardwareQueuesUnlessSet) {
 
 TEST(RunEnvironment, TakesTheLastOfTwoAndWhatIsHarmless) {
   Launcher launcher(shell({"-n", "7", "--nproc-per-node", "2", "--max-restarts=0", "--no-python",
-                           "--rdzv-conf", "timeout=5", "--master-port", "1", "--master_port", "2"},
+                           "--rdzv-conf", "timeout=5", "--master-port", "1", "--master_port", "2",
+                           "--monitor_interval", "1", "--start-method=spawn"},
                           "echo $WORLD_SIZE $MASTER_PORT"));
   EXPECT_EQ(launcher.wait(), 0) << launcher.err();
   EXPECT_THAT(launcher.sorted_lines(), ElementsAre("[0] 2 2", "[1] 2 2"));
-  EXPECT_THAT(launcher.err(), HasSubstr("--rdzv-conf is ignored"));
+  EXPECT_THAT(launcher.err(), AllOf(HasSubstr("--rdzv-conf is ignored"),
+                                    HasSubstr("--start-method and --event-log-handler are")));
 }
 
 TEST(RunEnvironment, ReadsEndpointsWithAndWithoutPort) {
@@ -175,6 +177,12 @@ TEST(RunEnvironment, ReadsEndpointsWithAndWithoutPort) {
     EXPECT_EQ(launcher.wait(), 0) << launcher.err();
     EXPECT_THAT(launcher.out(), HasSubstr(line));
   }
+}
+
+TEST(RunEnvironment, TakesAnAddressInBrackets) {
+  Launcher launcher(shell({"--master-addr", "[fe80::2]"}, "echo $MASTER_ADDR"));
+  EXPECT_EQ(launcher.wait(), 0) << launcher.err();
+  EXPECT_EQ(launcher.out(), "[0] fe80::2\n");
 }
 
 TEST(RunEnvironment, SeveralNodesNeedAKey) {
@@ -232,6 +240,7 @@ TEST(RunEnvironment, RefusesBadFlagsByName) {
       {{"-n", "many", "true"}, "'many' is not a whole number"},
       {{"-n", "1000000", "true"}, "outside 1 to 1024"},
       {{"--no-such-flag", "true"}, "unknown flag --no-such-flag"},
+      {{"--local-addr=x", "true"}, "torchrun's --local-addr is not supported; UNISONO_INTERFACE"},
       {{"--nnodes", "2", "true"}, "needs --node-rank"},
       {{"--nnodes", "2", "--node-rank", "2", "true"}, "--node-rank: 2 is outside 0 to 1"},
       {{"--nnodes", "1:4", "true"}, "range is not supported"},

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -56,6 +58,10 @@ std::string words_of(const CLI::ParseError& error) {
     return fmt::format("{}: its value is missing", missing->name);
   }
   return std::string(words);
+}
+
+std::string refuse_nan(const std::string& text) {
+  return std::isnan(std::strtod(text.c_str(), nullptr)) ? text.substr(0, 64) + " is no number" : "";
 }
 
 int finish_parsing(CLI::App& app, const CLI::ParseError& error) {

@@ -304,11 +304,13 @@ int info_main(int argc, char** argv) {
              "with --why: Gbit/s of the slowest link between hosts, as ranks measure it when "
              "they meet")
           ->needs(what)
-          ->check(CLI::Range(0.001, 1e5));
+          ->check(CLI::Range(0.001, 1e5))
+          ->check(tools::refuse_nan);
   app.add_option("--latency-us", latency_us, "with --gbit: its latency, one way")
       ->capture_default_str()
       ->needs(gbit)
-      ->check(CLI::Range(0.1, 1e6));
+      ->check(CLI::Range(0.1, 1e6))
+      ->check(tools::refuse_nan);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -136,6 +136,7 @@ void declare(CLI::App& app, Texts& texts, Options& options) {
       ->check(CLI::Range(0, kIterationsAllowed));
   app.add_option("--budget-ms", options.budget_ms, "Time for the iterations of one row")
       ->check(CLI::Range(1.0, 1e6))
+      ->check(tools::refuse_nan)
       ->capture_default_str();
   app.add_option("-c,--check", texts.check, "1: check every element; 0: do not")
       ->check(CLI::Range(0, 1))

@@ -42,6 +42,12 @@ constexpr std::pair<std::string_view, const char*> kUnsupported[] = {
     {"-t", "redirect the launcher's own output"},
     {"--redirects", "redirect the launcher's own output"},
     {"-r", "redirect the launcher's own output"},
+    {"--local-ranks-filter", "redirect the launcher's own output"},
+    {"--log-line-prefix-template", "lines begin with the rank, or by --no-prefix with nothing"},
+    {"--run-path", "write the command"},
+    {"--local-addr", "UNISONO_INTERFACE says where ranks listen"},
+    {"--numa-binding", "--bind-to places ranks"},
+    {"--signals-to-handle", "ranks get those that --help names"},
 };
 
 constexpr const char* kExamples = R"(Examples:
@@ -62,7 +68,8 @@ port, which the launcher of node 0 chooses. A launcher that is lost is one failu
 Signals: INT, TERM, HUP, QUIT, USR1 and USR2 reach every rank; a second Ctrl-C kills at once. Ranks
 that outlive TERM or HUP by --timeout-report get SIGTERM (again), and SIGKILL 5 s later.
 
-Of torchrun's flags these are not supported: -m --log-dir --tee --redirects --nproc-per-node=gpu.)";
+Torchrun's flags are taken, but for --nproc-per-node=gpu and those about modules, logs and places,
+which are answered with what to do instead.)";
 
 // Shows one spelling of each flag: those with '_' and the negative forms are only accepted.
 class HelpText : public CLI::Formatter {
@@ -91,6 +98,7 @@ struct Typed {
   std::string endpoint;
   std::string backend;
   std::string rendezvous_settings;
+  std::string ignored;
   std::string restarts = "0";
   std::string restart = "failed";
   std::string bind_to = "auto";
@@ -123,8 +131,14 @@ void declare_shape_options(CLI::App& app, Typed& typed, RunArguments& arguments)
                  "Accepted for torchrun's sake: static or c10d")
       ->option_text("NAME");
   app.add_option("--rdzv-conf,--rdzv_conf", typed.rendezvous_settings,
-                 "Accepted for torchrun's sake, and ignored")
+                 "Accepted for torchrun's sake, and ignored; so are --monitor-interval, "
+                 "--start-method and --event-log-handler")
       ->option_text("TEXT");
+  app.add_option(
+         "--monitor-interval,--monitor_interval,--start-method,--start_method,"
+         "--event-log-handler,--event_log_handler",
+         typed.ignored)
+      ->group("");
   app.add_option("--max-restarts,--max_restarts", typed.restarts,
                  "Starts after failures, all ranks together (default 0)")
       ->option_text("N");
@@ -224,7 +238,9 @@ Status take_master(const Typed& typed, RunArguments& arguments) {
     if (typed.master_address.size() > kAddressBytesMax) {
       return tools::invalid("--master-addr: longer than {} bytes", kAddressBytesMax);
     }
-    arguments.master_address = typed.master_address;
+    const std::string& given = typed.master_address;
+    const bool is_bracketed = given.starts_with('[') && given.ends_with(']');  // IPv6
+    arguments.master_address = is_bracketed ? given.substr(1, given.size() - 2) : given;
     arguments.master_address_given = true;
   }
   if (!typed.master_port.empty()) {
@@ -277,6 +293,10 @@ Status take_ignored(const Typed& typed, RunArguments& arguments) {
     return tools::invalid("--rdzv-backend: '{}' is not static or c10d", typed.backend);
   }
   if (!typed.rendezvous_settings.empty()) arguments.notes.push_back("--rdzv-conf is ignored");
+  if (!typed.ignored.empty()) {
+    arguments.notes.push_back(
+        "--monitor-interval, --start-method and --event-log-handler are ignored");
+  }
   return Status();
 }
 

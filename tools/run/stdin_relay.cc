@@ -25,8 +25,11 @@ Status StdinRelay::start() {
   return Status();
 }
 
+// A terminal that is not this session's, or is gone, has no foreground: it can always be read.
 bool StdinRelay::wants_input() const {
-  return active() && pending_.empty() && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();
+  if (!active() || !pending_.empty()) return false;
+  const pid_t foreground = ::tcgetpgrp(STDIN_FILENO);
+  return foreground < 0 || foreground == ::getpgrp();
 }
 
 void StdinRelay::read_some() {

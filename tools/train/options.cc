@@ -113,7 +113,8 @@ void show(CLI::Option* option, const std::string& name) {
 template <typename T>
 void add_number(CLI::App& app, const char* name, T& value, std::type_identity_t<T> min,
                 std::type_identity_t<T> max, const char* shown, const std::string& help) {
-  show(app.add_option(name, value, help)->check(CLI::Range(min, max)), shown);
+  CLI::Option* const option = app.add_option(name, value, help);
+  show(option->check(CLI::Range(min, max))->check(tools::refuse_nan), shown);
 }
 
 template <typename T>

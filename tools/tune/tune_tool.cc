@@ -55,6 +55,7 @@ void declare(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--budget-ms", options.budget_ms, "Time for each way of each size")
       ->check(CLI::Range(0.1, 10000.0))
+      ->check(tools::refuse_nan)
       ->capture_default_str();
 }
 
