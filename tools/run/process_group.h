@@ -1,5 +1,5 @@
 // Starts one rank as the leader of a process group of its own, so that a signal reaches it and all
-// it has started. Used by the launcher's single thread.
+// it has started, but for what has gone into another group. Used by the launcher's single thread.
 #pragma once
 
 #include <sys/types.h>
