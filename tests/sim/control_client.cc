@@ -115,10 +115,11 @@ TimePoint ControlClient::next_due() const {
 // ---- Attempts to come to a standby --------------------------------------------------------------
 
 // Where there are two addresses nobody listens at the first.
-bool ControlClient::Dial::open(std::size_t place) {
+DialOutcome ControlClient::Dial::open(std::size_t place) {
   connection = place == last_place_ ? network_.dial(attempt.standby(), greeting_) : -1;
   heard = DialOutcome::kPending;
-  return connection >= 0;
+  if (connection >= 0) return heard;
+  return connection == ControlNetwork::kNoWay ? DialOutcome::kUnreachable : DialOutcome::kAbsent;
 }
 
 void ControlClient::dial(Rank standby, const RejoinMessage& greeting, TimePoint now) {

@@ -20,8 +20,9 @@ namespace unisono::sim {
 
 /// What a client asks of the network.
 struct ControlNetwork {
-  /// To the arbiter that `standby` may hold; -1: nobody listens there.
+  /// To the arbiter that `standby` may hold; -1: nobody listens there; kNoWay: not now.
   std::function<int(Rank standby, rendezvous::RejoinMessage greeting)> dial;
+  static constexpr int kNoWay = -2;
   std::function<void(int connection, std::string)> send;
   std::function<void(int connection)> close;
   /// What can be seen of the process of a rank on the same host.
@@ -82,7 +83,7 @@ class ControlClient final : public rendezvous::ArbiterConnection, private rendez
           network_(network),
           last_place_(places - 1),
           greeting_(std::move(greeting)) {}
-    bool open(std::size_t place) override;
+    rendezvous::DialOutcome open(std::size_t place) override;
     rendezvous::DialOutcome converse() override { return heard; }
     void close() override { network_.close(std::exchange(connection, -1)); }
 

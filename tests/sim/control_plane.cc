@@ -10,6 +10,13 @@
 #include "tests/sim/control_text.h"
 
 namespace unisono::sim {
+namespace {
+
+// In one job of so many one dial in so many has to be repeated.
+constexpr std::uint64_t kJobsToLack = 8;
+constexpr int kDialsToLack = 3;
+
+}  // namespace
 
 ControlPlane::ControlPlane(Options options, Schedule& schedule)
     : options_(std::move(options)),
@@ -89,6 +96,13 @@ rendezvous::ServingArbiter& ControlPlane::arbiter(Rank holder) {
 
 int ControlPlane::dial(Rank rank, Rank standby, rendezvous::RejoinMessage greeting) {
   Seat& its = seat(standby);
+  // The queue is full, or the rank has no descriptor left.
+  const bool may_lack = options_.seed % kJobsToLack == 0;
+  if (may_lack && ++dials_ % kDialsToLack == 0) return ControlNetwork::kNoWay;
+  // While the network is down for a time, some routers say so.
+  const TimePoint passes = options_.passes_at(rank, standby);
+  const bool is_told = (rank + standby) % 3 == 0 && passes != kNever;
+  if (is_told && passes > schedule_.now()) return ControlNetwork::kNoWay;
   if (its.is_dead || !its.listens) return -1;
   const int connection = connect(rank, standby);
   later(&connections_.back().up, rank, standby,

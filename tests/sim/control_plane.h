@@ -87,6 +87,7 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
 
   Seat& seat(Rank rank) { return seats_[static_cast<std::size_t>(rank)]; }
   int connect(Rank rank, Rank holder);
+  /// As ControlNetwork::dial.
   int dial(Rank rank, Rank standby, rendezvous::RejoinMessage greeting);
   rendezvous::ServingArbiter& arbiter(Rank holder);
   void rejoin(int connection, Rank standby, const std::string& greeting);
@@ -114,6 +115,7 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
 
   std::vector<Seat> seats_;
   std::deque<Connection> connections_;  // whose places stay
+  int dials_ = 0;
 };
 
 }  // namespace unisono::sim

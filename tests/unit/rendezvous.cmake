@@ -10,6 +10,7 @@ unisono_test(rendezvous_joining_test
     rendezvous_probe_test.cc rendezvous_join_test.cc
     rendezvous_departure_test.cc
     rendezvous_process_test.cc rendezvous_secret_test.cc rendezvous_sockets_test.cc
+    rendezvous_standby_dial_test.cc
     rendezvous_strangers_test.cc rendezvous_support.cc rendezvous_decision_test.cc
     rendezvous_control_thread_test.cc rendezvous_cut_off_test.cc rendezvous_takeover_test.cc
     ../support/log_guard.cc ../support/other_user.cc

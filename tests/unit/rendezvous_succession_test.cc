@@ -322,14 +322,15 @@ TEST(StandbyAddress, ThatMakesNoSenseIsNone) {
 /// Answers as the test says.
 class TestLine final : public StandbyLine {
  public:
-  bool open(std::size_t place) override {
+  DialOutcome open(std::size_t place) override {
     tried.push_back(place);
-    return place >= silent_places;
+    return place < silent_places ? silence : DialOutcome::kPending;
   }
   DialOutcome converse() override { return answer; }
   void close() override { ++closed; }
 
   std::size_t silent_places = 0;
+  DialOutcome silence = DialOutcome::kAbsent;  // of these
   DialOutcome answer = DialOutcome::kPending;
   std::vector<std::size_t> tried;
   int closed = 0;
@@ -360,6 +361,33 @@ TEST(StandbyAttempt, ComesAgainWhereItWasTurnedAway) {
   EXPECT_EQ(attempt.advance(line, again - milliseconds(1)), DialOutcome::kPending);
   EXPECT_EQ(attempt.advance(line, again), DialOutcome::kSeated);
   EXPECT_THAT(line.tried, ElementsAre(0, 0));
+}
+
+// One of its addresses may lead nowhere, and another to somebody else.
+TEST(StandbyAttempt, ComesAgainWhereOnePlaceCannotBeReachedNow) {
+  for (const Rank self : {0, 1}) {
+    TestLine line;
+    StandbyAttempt attempt(1, self, 2, kBegin);
+    line.silent_places = 1;
+    line.silence = DialOutcome::kUnreachable;
+    line.answer = DialOutcome::kAbsent;
+    EXPECT_EQ(attempt.advance(line, kBegin), DialOutcome::kPending);
+    const TimePoint again = attempt.next_due();
+    EXPECT_EQ(again, kBegin + StandbyAttempt::kTurnedAwayPause);
+    EXPECT_EQ(attempt.advance(line, again), DialOutcome::kPending);
+    EXPECT_THAT(line.tried, ElementsAre(0, 1, 0, 1));
+    EXPECT_EQ(attempt.advance(line, kBegin + grace::kStandbyAnswer), DialOutcome::kFailed);
+  }
+}
+
+TEST(StandbyAttempt, EndsWhereNobodyListensAnyMore) {
+  TestLine line;
+  StandbyAttempt attempt(1, 0, 2, kBegin);
+  line.silent_places = 2;
+  line.silence = DialOutcome::kUnreachable;
+  EXPECT_EQ(attempt.advance(line, kBegin), DialOutcome::kPending);
+  line.silence = DialOutcome::kAbsent;
+  EXPECT_EQ(attempt.advance(line, attempt.next_due()), DialOutcome::kAbsent);
 }
 
 TEST(StandbyAttempt, EndsWhereNobodyAnswersButInItsOwnProcess) {

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <span>
 
 #include "rendezvous/failure/standby.h"
@@ -9,6 +10,15 @@
 #include "rendezvous/sockets/sockets.h"
 
 namespace unisono::rendezvous {
+namespace {
+
+// A full queue, a network that is down or a lack of descriptors says nothing of who listens.
+DialOutcome unconnected(int error) {
+  const bool is_for_good = error == ECONNREFUSED || error == EAFNOSUPPORT;
+  return is_for_good ? DialOutcome::kAbsent : DialOutcome::kUnreachable;
+}
+
+}  // namespace
 
 StandbyDial::StandbyDial(const World& world, Rank standby, const RejoinMessage& greeting,
                          TimePoint now)
@@ -41,20 +51,22 @@ void StandbyDial::list_awaited(std::vector<pollfd>* awaited) const {
   awaited->push_back({stream_->fd(), static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN), 0});
 }
 
-bool StandbyDial::open(std::size_t place) {
+DialOutcome StandbyDial::open(std::size_t place) {
   const auto& [host, port] = places_[place];
   connected_ = greeted_ = false;
   handshake_.reset();
   const bool is_unix = host.empty();
-  auto fd = is_unix ? connect_unix(unix_name_) : begin_connect_tcp(host, port);
-  if (!fd) return false;
-  stream_.emplace(std::move(*fd));
+  GuardedFd fd;
+  const int error =
+      is_unix ? begin_connect_unix(unix_name_, &fd) : begin_connect_tcp(host, port, &fd);
+  if (error != 0) return unconnected(error);
+  stream_.emplace(std::move(fd));
   connected_ = is_unix;
   handshake_.emplace(world_.key, Handshake::Role::kInitiator,
                      HandshakeIdentity{world_.job_id, world_.rank, attempt_.standby(),
                                        HandshakePurpose::kControl, 0});
   stream_->queue(handshake_->take_output());
-  return true;
+  return DialOutcome::kPending;
 }
 
 DialOutcome StandbyDial::converse() {
@@ -62,9 +74,8 @@ DialOutcome StandbyDial::converse() {
     if (!wait_ready(stream_->fd(), true, TimePoint::min())) return DialOutcome::kPending;
     int error = 0;
     socklen_t bytes = sizeof error;
-    if (::getsockopt(stream_->fd(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0 || error != 0) {
-      return DialOutcome::kAbsent;
-    }
+    if (::getsockopt(stream_->fd(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
+    if (error != 0) return unconnected(error);
     tune_tcp(stream_->fd());
     connected_ = true;
   }

@@ -43,7 +43,7 @@ class StandbyDial final : private StandbyLine {
   };
 
   // StandbyLine
-  bool open(std::size_t place) override;
+  DialOutcome open(std::size_t place) override;
   DialOutcome converse() override;
   void close() override { stream_.reset(); }
 

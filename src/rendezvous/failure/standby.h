@@ -56,6 +56,9 @@ enum class DialOutcome : std::uint8_t {
   kAbsent,   ///< nobody listens there
   kNoted,    ///< it knows that this rank has left
   kEnded,    ///< it has ended its part of a partition, which need not be this rank's
+  /// There is no way to it now, or this rank lacks what that takes: tried again, and in the end
+  /// kFailed.
+  kUnreachable,
 };
 
 }  // namespace unisono::rendezvous

@@ -361,6 +361,7 @@ void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
       return on_refused(now, outcome == DialOutcome::kRefused);
     case DialOutcome::kNoted:  // is said to those alone that leave
     case DialOutcome::kFailed:
+    case DialOutcome::kUnreachable:
       record_.on_unreachable(dialled_);
       return seek(now);
     case DialOutcome::kEnded:

@@ -18,10 +18,10 @@ namespace unisono::rendezvous {
 class StandbyLine {
  public:
   virtual ~StandbyLine() = default;
-  /// False: nobody listens there.
-  virtual bool open(std::size_t place) = 0;
-  /// Goes on with the conversation. kAbsent: nobody has taken the connection; kFailed: somebody
-  /// has, and ended it without an answer; else kPending or the answer.
+  /// kPending: converse() goes on; kAbsent: nobody listens there; or kUnreachable.
+  virtual DialOutcome open(std::size_t place) = 0;
+  /// Goes on with the conversation. kAbsent or kUnreachable: nobody has taken the connection;
+  /// kFailed: somebody has, and ended it without an answer; else kPending or the answer.
   virtual DialOutcome converse() = 0;
   virtual void close() = 0;
 };
@@ -31,7 +31,7 @@ DialOutcome answer_in(MessageType said);
 
 class StandbyAttempt {
  public:
-  /// After a standby had no place for one more connection.
+  /// After a standby had no place for one more connection, or could not be reached.
   static constexpr Duration kTurnedAwayPause = std::chrono::milliseconds(10);
 
   /// To `standby`, which has so many places, in the order in which they are tried.
@@ -43,10 +43,14 @@ class StandbyAttempt {
   TimePoint next_due() const { return is_open_ ? due_ : std::min(due_, opens_at_); }
 
  private:
+  DialOutcome try_again(TimePoint now);
+
   const Rank standby_;
   const std::size_t places_;
   const TimePoint due_;
-  std::size_t place_ = 0;  // that is tried, or next
+  const TimePoint reached_by_;     // else it is passed over
+  std::size_t place_ = 0;          // that is tried, or next
+  bool may_be_elsewhere_ = false;  // at a place before that cannot be reached now
   TimePoint opens_at_ = TimePoint::min();
   bool is_open_ = false;
 };

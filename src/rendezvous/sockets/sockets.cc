@@ -127,6 +127,14 @@ GuardedFd make_socket(int family) {
   return GuardedFd(UniqueFd(::socket(family, kSocketFlags, 0)), no_fork);
 }
 
+int begin_connect(const sockaddr* address, socklen_t bytes, GuardedFd* out) {
+  GuardedFd fd = make_socket(address->sa_family);
+  if (!fd) return errno;
+  if (::connect(fd.get(), address, bytes) != 0 && errno != EINPROGRESS) return errno;
+  *out = std::move(fd);
+  return 0;
+}
+
 Status connect_failed(const std::string& where, int error) {
   return failed(fmt::format("cannot connect to {}", where), error);
 }
@@ -225,14 +233,17 @@ Result<GuardedFd> connect_tcp(const std::string& host, std::uint16_t port, TimeP
   return refused ? unmade : refused;
 }
 
-Result<GuardedFd> begin_connect_tcp(const std::string& address, std::uint16_t port) {
-  UNISONO_ASSIGN(const AddressList list, resolve(address, port, AI_NUMERICHOST));
-  GuardedFd fd = make_socket(list->ai_family);
-  if (!fd) return failed("cannot create a TCP socket", errno);
-  if (::connect(fd.get(), list->ai_addr, list->ai_addrlen) != 0 && errno != EINPROGRESS) {
-    return connect_failed(tcp_text(address, port), errno);
-  }
-  return fd;
+int begin_connect_unix(const std::string& name, GuardedFd* out) {
+  sockaddr_un address;
+  const auto bytes = unix_address(name, &address);
+  if (!bytes) return EINVAL;
+  const int error = begin_connect(reinterpret_cast<const sockaddr*>(&address), *bytes, out);
+  return error == 0 && !check_same_user(out->get()) ? ECONNREFUSED : error;
+}
+
+int begin_connect_tcp(const std::string& address, std::uint16_t port, GuardedFd* out) {
+  const auto list = resolve(address, port, AI_NUMERICHOST);
+  return list ? begin_connect((*list)->ai_addr, (*list)->ai_addrlen, out) : EINVAL;
 }
 
 std::string peer_text(int fd) {

@@ -58,8 +58,11 @@ Result<GuardedFd> connect_unix(const std::string& name, TimePoint deadline = {})
 Result<GuardedFd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline,
                               const std::function<Status()>& go_on = {},
                               Duration each = kConnectTime);
-/// The same at a numeric address, without waiting: connected, or not, once it is writable.
-Result<GuardedFd> begin_connect_tcp(const std::string& address, std::uint16_t port);
+/// The same without waiting: 0, or the errno of the call that failed. ECONNREFUSED: nobody of this
+/// user listens there.
+int begin_connect_unix(const std::string& name, GuardedFd* out);
+/// The same at a numeric address: connected, or not, once `out` is writable.
+int begin_connect_tcp(const std::string& address, std::uint16_t port, GuardedFd* out);
 
 /// "10.0.0.7:51514" or "uid 1000, pid 4242", for log lines.
 std::string peer_text(int fd);
