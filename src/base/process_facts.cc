@@ -97,6 +97,13 @@ ProcessFacts facts_of_process(int pid) {
 
 std::uint64_t pid_namespace() { return inode_of("/proc/self/ns/pid"); }
 
+bool has_ended(int pid) {
+  if (pid <= 0) return false;
+  // Others' processes may be hidden in /proc.
+  if (::kill(pid, 0) != 0) return errno == ESRCH;
+  return sees_own_processes() && is_corpse(facts_of_process(pid));
+}
+
 std::string process_name() {
   const std::string space = number_space();
   const std::uint64_t start = facts_of_process(::getpid()).start;
@@ -115,10 +122,9 @@ bool has_ended(std::string_view process) {
       !read_number(process.substr(part + 1), &start)) {
     return false;
   }
+  if (has_ended(pid)) return true;
   const ProcessFacts facts = facts_of_process(pid);
-  // Others' processes may be hidden there.
-  if (facts.state == 0) return ::kill(pid, 0) != 0 && errno == ESRCH;
-  return is_corpse(facts) || facts.start != start;
+  return facts.state != 0 && facts.start != start;
 }
 
 }  // namespace unisono

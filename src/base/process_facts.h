@@ -28,6 +28,9 @@ ProcessFacts facts_of_process(int pid);
 /// The inode of this process' own; 0: not to be seen.
 std::uint64_t pid_namespace();
 
+/// No process of this number, in this process' own namespace, lives: for certain.
+bool has_ended(int pid);
+
 /// One word that names this process for good, on whichever host; empty: /proc shows too little, or
 /// that of another namespace.
 std::string process_name();

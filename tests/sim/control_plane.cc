@@ -29,6 +29,7 @@ ControlPlane::ControlPlane(Options options, Schedule& schedule)
     member.rank = rank;
     member.host = member.host_name = fmt::format("host{}", options_.host_of(rank));
     member.pid = 1000 + rank;
+    member.pid_namespace = 1;
     member.addresses = "probe-udp 1 10.0.0.1\n";
     if (rendezvous::may_be_standby(rank, rank % kRanksOfHost, kRanksOfHost)) {
       member.addresses += fmt::format("standby-unix {}\n", rank);
@@ -103,7 +104,8 @@ int ControlPlane::dial(Rank rank, Rank standby, rendezvous::RejoinMessage greeti
   const TimePoint passes = options_.passes_at(rank, standby);
   const bool is_told = (rank + standby) % 3 == 0 && passes != kNever;
   if (is_told && passes > schedule_.now()) return ControlNetwork::kNoWay;
-  if (its.is_dead || !its.listens) return -1;
+  const bool lives_here = !its.is_dead && options_.host_of(rank) == options_.host_of(standby);
+  if (its.is_dead || !its.listens) return lives_here ? ControlNetwork::kNoWay : -1;
   const int connection = connect(rank, standby);
   later(&connections_.back().up, rank, standby,
         [this, connection, standby, bytes = rendezvous::encode_rejoin(greeting, options_.ranks)] {

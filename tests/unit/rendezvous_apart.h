@@ -35,6 +35,13 @@ inline std::vector<Member> members_apart(int size) {
   return members;
 }
 
+/// The same on a host that all share.
+inline std::vector<Member> members_on_one_host(int size) {
+  std::vector<Member> members = members_apart(size);
+  for (Member& member : members) member.host = "shared";
+  return members;
+}
+
 /// Rank 0 is alone on its host, all others share one.
 inline std::vector<Member> members_on_two_hosts(int size) {
   std::vector<Member> members = members_apart(size);

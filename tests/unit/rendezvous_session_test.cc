@@ -133,8 +133,7 @@ TEST(ControlSession, AsksTheNextStandbyWhereOneDoesNotFindOutWhetherItHearsTheAr
 // From another host the arbiter's connection may have been reset: then they had gone on with it.
 TEST(ControlSession, DoesNotGoOnAloneWhereTheStandbyThatLeavesMayHaveGoneOn) {
   for (const bool is_one_host : {false, true}) {
-    std::vector<Member> members = members_apart(3);
-    for (Member& member : members) member.host = is_one_host ? "shared" : member.host;
+    const std::vector<Member> members = is_one_host ? members_on_one_host(3) : members_apart(3);
     RankLines lines;
     ControlSession session(members, 2, "job", kSilence, lines, kMetAt);
     session.on_closed(kMetAt);
@@ -143,6 +142,22 @@ TEST(ControlSession, DoesNotGoOnAloneWhereTheStandbyThatLeavesMayHaveGoneOn) {
     ASSERT_TRUE(session.is_lost());
     EXPECT_EQ(session.is_last(), is_one_host);
     EXPECT_EQ(session.partition().ok(), is_one_host);
+  }
+}
+
+// In a container of its own it may live, and lack a thread or descriptor for its arbiter.
+TEST(ControlSession, GoesOnAloneWhereNobodyListensOnceTheirProcessesCanBeSeenToHaveEnded) {
+  for (const std::uint64_t theirs : {0, 7, 8}) {
+    std::vector<Member> members = members_on_one_host(3);
+    for (Member& member : members) member.pid_namespace = theirs;
+    members[2].pid_namespace = theirs == 8 ? 7 : theirs;
+    RankLines lines;
+    ControlSession session(members, 2, "job", kSilence, lines, kMetAt);
+    session.on_closed(kMetAt);
+    ASSERT_THAT(lines.dialled, ElementsAre(1));
+    session.on_dialled(DialOutcome::kAbsent, kMetAt);
+    ASSERT_TRUE(session.is_lost());
+    EXPECT_EQ(session.is_last(), theirs == 7) << theirs;
   }
 }
 

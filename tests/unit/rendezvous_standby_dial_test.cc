@@ -2,11 +2,15 @@
 // only has to try again.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <string>
 
 #include "base/grace_periods.h"
 #include "base/network.h"
+#include "base/process_facts.h"
 #include "rendezvous/client/standby_dial.h"
 #include "rendezvous_support.h"
 #include "tests/support/limit.h"
@@ -22,10 +26,12 @@ class Way {
  public:
   explicit Way(const std::string& line, Rank standby = 1) : Way(line, standby, test_member(1)) {}
   Way(const std::string& line, Rank standby, const Member& member) {
-    for (Rank rank = 0; rank < world_.size; ++rank) world_.members.push_back(test_member(rank));
+    for (Rank rank = 0; rank < world_.size; ++rank) {
+      world_.members.push_back(test_member(rank));
+      world_.members.back().pid_namespace = member.pid_namespace;
+    }
     Member& its = world_.members[static_cast<std::size_t>(standby)];
     its.pid = member.pid;
-    its.pid_namespace = member.pid_namespace;
     its.addresses = line + "\n";
     dial_.emplace(world_, standby, RejoinMessage{world_.job_id, world_.rank, {}, {}, {}, {}},
                   kBegin);
@@ -115,6 +121,30 @@ TEST(StandbyDial, EndsWhereNobodyListens) {
   EXPECT_EQ(Way("standby-tcp " + port + " 127.0.0.1 127.0.0.1").end_at(kBegin),
             DialOutcome::kAbsent);
   EXPECT_EQ(Way("standby-unix " + random_socket_name()).end_at(kBegin), DialOutcome::kAbsent);
+}
+
+// It may have had no thread for its arbiter: to pass for dead it has to be.
+TEST(StandbyDial, EndsWhereNobodyListensOnceTheProcessHasEnded) {
+  const std::string line = "standby-unix " + random_socket_name();
+  Member member = test_member(1);
+  member.pid_namespace = pid_namespace();
+  if (member.pid_namespace == 0) GTEST_SKIP() << "/proc does not show this process";
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::pause();
+    ::_exit(1);
+  }
+  member.pid = child;
+  Way way(line, 1, member);
+  EXPECT_EQ(way.at(kBegin), DialOutcome::kPending);
+  EXPECT_EQ(Way(line, 2, member).at(kBegin), DialOutcome::kPending);
+  ::kill(child, SIGKILL);
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(way.at(kNext), DialOutcome::kAbsent) << "nobody has collected it";
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(Way(line, 1, member).at(kBegin), DialOutcome::kAbsent);
 }
 
 }  // namespace

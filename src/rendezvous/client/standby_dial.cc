@@ -5,32 +5,23 @@
 #include <cerrno>
 #include <span>
 
+#include "base/process_facts.h"
 #include "rendezvous/failure/standby.h"
 #include "rendezvous/messages/peer_information.h"
 #include "rendezvous/sockets/sockets.h"
 
 namespace unisono::rendezvous {
-namespace {
-
-// A full queue, a network that is down or a lack of descriptors says nothing of who listens.
-DialOutcome unconnected(int error) {
-  const bool is_for_good = error == ECONNREFUSED || error == EAFNOSUPPORT;
-  return is_for_good ? DialOutcome::kAbsent : DialOutcome::kUnreachable;
-}
-
-}  // namespace
 
 StandbyDial::StandbyDial(const World& world, Rank standby, const RejoinMessage& greeting,
                          TimePoint now)
     : world_(world),
       greeting_(encode_rejoin(greeting, world.size)),
-      places_(places_of(world.members[static_cast<std::size_t>(standby)])),
+      places_(places_of(member(standby))),
       attempt_(standby, world.rank, places_.size(), now) {}
 
 std::vector<StandbyDial::Place> StandbyDial::places_of(const Member& standby) {
   StandbyAddress address = standby_address(standby);
-  if (!address.unix_name.empty() &&
-      same_host(world_.members[static_cast<std::size_t>(world_.rank)], standby)) {
+  if (!address.unix_name.empty() && same_host(member(world_.rank), standby)) {
     unix_name_ = std::move(address.unix_name);
     return {Place{}};
   }
@@ -91,6 +82,16 @@ DialOutcome StandbyDial::converse() {
   }
   if (!stream_->flush()) return DialOutcome::kFailed;
   return hear();
+}
+
+// A full queue, a network that is down or a lack of descriptors says nothing of who listens; and
+// one that could not start its arbiter lives.
+DialOutcome StandbyDial::unconnected(int error) const {
+  const Member& standby = member(attempt_.standby());
+  const bool is_seen = see_each_other(standby, member(world_.rank));
+  const bool lives = is_seen && !has_ended(static_cast<int>(standby.pid));
+  const bool is_for_good = error == ECONNREFUSED || error == EAFNOSUPPORT;
+  return is_for_good && !lives ? DialOutcome::kAbsent : DialOutcome::kUnreachable;
 }
 
 std::optional<bool> StandbyDial::prove() {

@@ -47,6 +47,9 @@ class StandbyDial final : private StandbyLine {
   DialOutcome converse() override;
   void close() override { stream_.reset(); }
 
+  const Member& member(Rank rank) const { return world_.members[static_cast<std::size_t>(rank)]; }
+  /// What the end of a connection that has not come about says.
+  DialOutcome unconnected(int error) const;
   std::vector<Place> places_of(const Member& standby);
   /// Nothing where the handshake goes on; false where it has failed.
   std::optional<bool> prove();

@@ -53,11 +53,11 @@ enum class DialOutcome : std::uint8_t {
   kUnknown,  ///< it does not know yet whether it does
   kLeft,     ///< it leaves the job in this moment
   kFailed,   ///< it does not answer in time
-  kAbsent,   ///< nobody listens there
+  kAbsent,   ///< nobody listens there, and where its process could be seen that has ended
   kNoted,    ///< it knows that this rank has left
   kEnded,    ///< it has ended its part of a partition, which need not be this rank's
-  /// There is no way to it now, or this rank lacks what that takes: tried again, and in the end
-  /// kFailed.
+  /// There is no way to it now, this rank lacks what that takes, or it lacked what it takes to
+  /// listen: tried again, and in the end kFailed.
   kUnreachable,
 };
 

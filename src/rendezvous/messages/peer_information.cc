@@ -16,4 +16,8 @@ std::string find_address(const std::string& addresses, std::string_view kind) {
 
 bool same_host(const Member& a, const Member& b) { return host_key(a) == host_key(b); }
 
+bool see_each_other(const Member& a, const Member& b) {
+  return same_host(a, b) && a.pid_namespace != 0 && a.pid_namespace == b.pid_namespace;
+}
+
 }  // namespace unisono

@@ -48,18 +48,20 @@ bool JobRecord::is_standby() const {
   return std::binary_search(standbys_.begin(), standbys_.end(), self_);
 }
 
-bool JobRecord::is_on_own_host(Rank rank) const {
-  return same_host(members_[static_cast<std::size_t>(rank)],
-                   members_[static_cast<std::size_t>(self_)]);
+bool JobRecord::is_on_own_host(Rank rank) const { return same_host(member(rank), member(self_)); }
+
+// That nobody listens proves nothing of a process that cannot be seen: it may have had no thread or
+// descriptor for its arbiter.
+bool JobRecord::has_died_here(Rank rank) const {
+  if (dead_.count(rank) > 0) return is_on_own_host(rank);
+  return absent_.count(rank) > 0 && see_each_other(member(rank), member(self_));
 }
 
 // Whom the others have named they may have gone on without, and left since.
 bool JobRecord::is_last() const {
   if (dead_.count(self_) > 0) return false;
   for (Rank rank = 0; rank < size(); ++rank) {
-    if (rank == self_ || has_ended(rank)) continue;
-    const bool is_dead = dead_.count(rank) > 0 || absent_.count(rank) > 0;
-    if (!is_dead || !is_on_own_host(rank)) return false;
+    if (rank != self_ && !has_ended(rank) && !has_died_here(rank)) return false;
   }
   return true;
 }

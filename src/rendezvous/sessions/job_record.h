@@ -33,7 +33,7 @@ class JobRecord {
   void on_heard_by_another(Rank rank) { ended_.erase(rank); }
   /// It does not answer, or hears the arbiter: passed over until it is forgiven.
   void on_unreachable(Rank rank) { unreachable_.insert(rank); }
-  /// Nobody listens where it did.
+  /// DialOutcome::kAbsent.
   void on_absent(Rank rank) { absent_.insert(rank); }
   /// It holds the arbiter of a part that does not go on.
   void on_part_ended(Rank rank) { part_ended_.insert(rank); }
@@ -65,7 +65,9 @@ class JobRecord {
   /// It cannot be heard any more, wherever it is.
   bool has_ended(Rank rank) const { return left_.count(rank) > 0 || ended_.count(rank) > 0; }
   bool is_on_own_host(Rank rank) const;
+  bool has_died_here(Rank rank) const;
 
+  const Member& member(Rank rank) const { return members_[static_cast<std::size_t>(rank)]; }
   int size() const { return static_cast<int>(members_.size()); }
 
   const std::vector<Member>& members_;
