@@ -92,35 +92,64 @@ TEST(Takeover, ALeavingJobNamesNobody) {
   }
 }
 
+// The process of rank 1, which is a standby, as `self` sees it.
+struct StandbyHost {
+  StandbyHost(Rank self, int size) : world{self, size, "a job", test_key(), {}} {
+    const std::string name = abstract_point().name;
+    auto listener = listen_unix(name);
+    EXPECT_TRUE(listener.has_value());
+    listener->needs_proof = true;
+    for (Rank rank = 0; rank < size; ++rank) world.members.push_back(test_member(rank));
+    world.members[1].addresses = "standby-unix " + name + "\n";
+    options.size = size;
+    options.job_id = options.handshake_job_id = options.rendezvous = world.job_id;
+    options.key = world.key;
+    options.self = 1;
+    options.members = world.members;
+    options.listeners.push_back(std::move(*listener));
+  }
+  World world;
+  ArbiterOptions options;
+};
+
+DialOutcome end_of(StandbyDial* dial) {
+  DialOutcome outcome = DialOutcome::kPending;
+  EXPECT_TRUE(eventually([&] {
+    outcome = dial->advance(Clock::now());
+    return outcome != DialOutcome::kPending;
+  }));
+  return outcome;
+}
+
 // A rank that has connected and not proved yet who it is comes in the last moment.
 TEST(Standby, ThatLeavesTellsARankThatIsOnItsWay) {
-  const std::string name = abstract_point().name;
-  auto listener = listen_unix(name);
-  ASSERT_TRUE(listener.has_value());
-  listener->needs_proof = true;
-  World world{2, 3, "a job", test_key(), {}};
-  for (Rank rank = 0; rank < world.size; ++rank) world.members.push_back(test_member(rank));
-  world.members[1].addresses = "standby-unix " + name + "\n";
-  ArbiterOptions options;
-  options.size = world.size;
-  options.job_id = options.handshake_job_id = options.rendezvous = world.job_id;
-  options.key = world.key;
-  options.self = 1;
-  options.members = world.members;
-  options.listeners.push_back(std::move(*listener));
-  StandbyDial dial(world, 1, RejoinMessage{world.job_id, world.rank, {}, {}, {}, {}}, Clock::now());
+  StandbyHost host(2, 3);
+  StandbyDial dial(host.world, 1, RejoinMessage{host.world.job_id, 2, {}, {}, {}, {}},
+                   Clock::now());
   ASSERT_EQ(dial.advance(Clock::now()), DialOutcome::kPending);
-  auto loop = start_standby(std::move(options));
+  auto loop = start_standby(std::move(host.options));
   ASSERT_TRUE(loop.has_value()) << loop.error().message();
   auto ended = std::async(std::launch::async, [&] { end_standby(*loop, true); });
   // Time for an end without a word, which would be wrong at any speed.
   static_cast<void>(ended.wait_for(std::chrono::milliseconds(50)));
-  DialOutcome outcome = DialOutcome::kPending;
-  EXPECT_TRUE(eventually([&] {
-    outcome = dial.advance(Clock::now());
-    return outcome != DialOutcome::kPending;
-  }));
-  EXPECT_EQ(outcome, DialOutcome::kLeft);
+  EXPECT_EQ(end_of(&dial), DialOutcome::kLeft);
+}
+
+// Its memory may be that of one of another job by then.
+TEST(Standby, ThatHasEndedEndsNoLaterOne) {
+  StandbyHost first(1, 2), second(1, 2);
+  const auto ended = start_standby(std::move(first.options));
+  ASSERT_TRUE(ended.has_value()) << ended.error().message();
+  end_standby(*ended, true);
+  const auto loop = start_standby(std::move(second.options));
+  ASSERT_TRUE(loop.has_value()) << loop.error().message();
+  end_standby(*ended, true);
+  StandbyDial dial(second.world, 1, RejoinMessage{second.world.job_id, 1, {}, {0}, {}, {}},
+                   Clock::now());
+  ASSERT_EQ(end_of(&dial), DialOutcome::kSeated);
+  ControlStream stream = dial.take_stream();
+  say(&stream, encode(MessageType::kGoodbye));
+  stream.close();
 }
 
 TEST(Takeover, ARankThatLeftBeforeIsNotTakenForDead) {

@@ -23,7 +23,11 @@
 namespace unisono::rendezvous {
 namespace {
 
+// A forked child counts on, so that its parent's numbers mean none of its own.
+constinit std::atomic<ArbiterNumber> last_number{0};
+
 struct Running {
+  const ArbiterNumber number = ++last_number;
   UniqueFd stop;
   std::unique_ptr<ArbiterLoop> loop;  // lives as long as this, for failed()
   std::atomic<bool> finished{false};
@@ -86,7 +90,7 @@ void end_at_exit() {
   }
 }
 
-Result<ArbiterLoop*> start(ArbiterOptions options, GuardedFd rank_zero) {
+Result<ArbiterNumber> start(ArbiterOptions options, GuardedFd rank_zero) {
   Arbiters& all = arbiters.get();
   all.end_if([](const Running& other) { return other.is_finished(); });
   const Rank self = options.self;
@@ -112,8 +116,9 @@ Result<ArbiterLoop*> start(ArbiterOptions options, GuardedFd rank_zero) {
     return Status(ErrorCode::kOutOfResources,
                   fmt::format("rank {} cannot start its arbiter's thread: {}", self, error.what()));
   }
+  const ArbiterNumber number = job->number;
   all.add(std::move(running));
-  return job->loop.get();
+  return number;
 }
 
 }  // namespace
@@ -124,14 +129,14 @@ Result<GuardedFd> start_arbiter(ArbiterOptions options) {
   return std::move(ends.second);
 }
 
-Result<ArbiterLoop*> start_standby(ArbiterOptions options) {
+Result<ArbiterNumber> start_standby(ArbiterOptions options) {
   return start(std::move(options), GuardedFd());
 }
 
-void end_standby(ArbiterLoop* loop, bool left) {
+void end_standby(ArbiterNumber standby, bool left) {
   arbiters.get().end_if([&](const Running& running) {
-    if (running.loop.get() != loop || loop->has_taken_over()) return false;
-    if (left) loop->note_own_rank_left();
+    if (running.number != standby || running.loop->has_taken_over()) return false;
+    if (left) running.loop->note_own_rank_left();
     return true;
   });
 }

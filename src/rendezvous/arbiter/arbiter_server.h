@@ -6,6 +6,8 @@
 // Thread rule: any thread.
 #pragma once
 
+#include <cstdint>
+
 #include "rendezvous/arbiter/arbiter_loop.h"
 
 namespace unisono::rendezvous {
@@ -13,11 +15,13 @@ namespace unisono::rendezvous {
 /// Returns rank 0's end of its connection to the new arbiter.
 Result<GuardedFd> start_arbiter(ArbiterOptions options);
 
-/// For a standby (`options.members`): returns the loop that waits for ranks to come to it.
-Result<ArbiterLoop*> start_standby(ArbiterOptions options);
-/// Ends the loop unless it has taken over; then it goes on as the first arbiter does. `left`: its
-/// rank has left the job.
-void end_standby(ArbiterLoop* loop, bool left);
+/// Means one arbiter of this process, and no other once that has ended; 0: none.
+using ArbiterNumber = std::uint64_t;
+/// For a standby (`options.members`), which waits for ranks to come to it.
+Result<ArbiterNumber> start_standby(ArbiterOptions options);
+/// Ends it unless it has taken over; then it goes on as the first arbiter does. `left`: its rank
+/// has left the job.
+void end_standby(ArbiterNumber standby, bool left);
 /// What must be there before a thread may start arbiters that lives until the process exits.
 void prepare_arbiters();
 

@@ -35,7 +35,7 @@ ControlConnection::ControlConnection(ControlStream joined, const World& world, D
 
 ControlConnection::~ControlConnection() {
   remove_from_control_thread(this);
-  if (standby_loop_ != nullptr) end_standby(standby_loop_, false);
+  if (standby_arbiter_ != 0) end_standby(standby_arbiter_, false);
 }
 
 Status ControlConnection::start() {
@@ -150,7 +150,7 @@ void ControlConnection::leave() {
   // Those that are on their way to this standby must not take it for dead.
   if (std::any_of(standby_.begin(), standby_.end(), is_called)) stand_by();
   standby_.clear();
-  if (standby_loop_ != nullptr) end_standby(std::exchange(standby_loop_, nullptr), true);
+  if (standby_arbiter_ != 0) end_standby(std::exchange(standby_arbiter_, 0), true);
 }
 
 // Until the arbiter has heard the goodbye: its death would make this rank one that has vanished.
@@ -158,7 +158,7 @@ bool ControlConnection::await_departure(std::unique_lock<std::mutex>* lock) {
   const auto has_heard = [this] { return session_.has_left(); };
   // Ranks that come to this standby, because they miss the arbiter, are to hear soon that it
   // leaves.
-  if (standby_loop_ != nullptr && !session_.is_seeking()) return true;
+  if (standby_arbiter_ != 0 && !session_.is_seeking()) return true;
   const auto settled = [&] { return has_heard() || session_.is_seeking(); };
   if (published_.wait_for(*lock, kGoodbyeTime, settled) && !has_heard()) {
     published_.wait_for(*lock, kLeaveTime, has_heard);
@@ -258,11 +258,11 @@ void ControlConnection::stand_by() {
   options.members = world_.members;
   options.silence = session_.silence();
   options.heard_at = heard_at_;
-  auto loop = start_standby(std::move(options));
-  if (loop) {
-    standby_loop_ = *loop;
+  const auto started = start_standby(std::move(options));
+  if (started) {
+    standby_arbiter_ = *started;
   } else {
-    log::warning(loop.error().message());
+    log::warning(started.error().message());
   }
 }
 

@@ -112,8 +112,8 @@ class ControlConnection final : public ArbiterConnection,
   std::optional<StandbyDial> dial_;
   std::optional<ProbePort> probe_port_;
   ControlSession session_;
-  std::vector<Listener> standby_;        // until somebody comes
-  ArbiterLoop* standby_loop_ = nullptr;  // from then on
+  std::vector<Listener> standby_;      // until somebody comes
+  ArbiterNumber standby_arbiter_ = 0;  // from then on
 };
 
 }  // namespace unisono::rendezvous
