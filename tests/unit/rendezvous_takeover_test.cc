@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 
 #include <future>
+#include <optional>
 
 #include "rendezvous/arbiter/arbiter_server.h"
 #include "rendezvous/client/standby_dial.h"
 #include "rendezvous/failure/standby.h"
 #include "rendezvous_support.h"
+#include "tests/support/limit.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -150,6 +152,19 @@ TEST(Standby, ThatHasEndedEndsNoLaterOne) {
   ControlStream stream = dial.take_stream();
   say(&stream, encode(MessageType::kGoodbye));
   stream.close();
+}
+
+TEST(Standby, SaysThatItIsTheOneThatLacksWhatAnArbiterTakes) {
+  for (const bool has_descriptors : {false, true}) {
+    StandbyHost host(1, 2);
+    std::optional<test::Limit> none;
+    if (!has_descriptors) none.emplace(RLIMIT_NOFILE, 0);
+    const auto loop = ArbiterLoop::open(std::move(host.options), GuardedFd(), -1);
+    none.reset();
+    EXPECT_EQ(loop.status().rank(), 1);
+    EXPECT_THAT(loop.status().message(), StartsWith("rank 1"));
+    EXPECT_THAT(loop.status().message(), HasSubstr(has_descriptors ? "epoll_ctl" : "epoll_create"));
+  }
 }
 
 TEST(Takeover, ARankThatLeftBeforeIsNotTakenForDead) {

@@ -44,7 +44,9 @@ Result<std::unique_ptr<ArbiterLoop>> ArbiterLoop::open(ArbiterOptions options, G
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) {
     return Status(ErrorCode::kOutOfResources,
-                  "rank 0 cannot start its arbiter (epoll_create1): " + errno_text(errno), 0);
+                  fmt::format("rank {} cannot start its arbiter (epoll_create1): {}", options.self,
+                              errno_text(errno)),
+                  options.self);
   }
   std::unique_ptr<ArbiterLoop> loop(new ArbiterLoop(std::move(options), std::move(epoll), stop));
   UNISONO_TRY(loop->watch(stop, kRead));
@@ -122,10 +124,10 @@ Status ArbiterLoop::watch(int fd, std::uint32_t events) {
     return {};
   }
   return {ErrorCode::kOutOfResources,
-          fmt::format("rank 0's arbiter cannot wait for a connection (epoll_ctl): {}; raise sysctl "
-                      "fs.epoll.max_user_watches",
-                      errno_text(errno)),
-          0};
+          fmt::format("rank {}'s arbiter cannot wait for a connection (epoll_ctl): {}; raise "
+                      "sysctl fs.epoll.max_user_watches",
+                      options_.self, errno_text(errno)),
+          options_.self};
 }
 
 void ArbiterLoop::watch_listeners() {
