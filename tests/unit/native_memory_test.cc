@@ -8,6 +8,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -100,6 +103,23 @@ TEST(Mapping, IsOneInAProcess) {
   const auto again = shm::Mapping::attach(UniqueFd(dup((*made)->fd())), 8192, 8192);
   ASSERT_TRUE(again);
   EXPECT_EQ((*again)->base(), (*made)->base());
+}
+
+// "rd wr sh ...": what the kernel notes of the mapping that begins at `base`.
+std::string flags_of_mapping(const void* base) {
+  std::ifstream smaps("/proc/self/smaps");
+  std::ostringstream begin;
+  begin << std::hex << reinterpret_cast<std::uintptr_t>(base) << '-';
+  std::string line;
+  while (std::getline(smaps, line) && !line.starts_with(begin.str())) continue;
+  while (std::getline(smaps, line) && !line.starts_with("VmFlags:")) continue;
+  return line;
+}
+
+TEST(Mapping, IsInNoCoreDump) {
+  const auto made = shm::Mapping::create("shared", 8192);
+  ASSERT_TRUE(made);
+  EXPECT_THAT(flags_of_mapping((*made)->base()), HasSubstr(" dd"));
 }
 
 TEST(Heap, GivesAlignedMemoryThatIsItsOwn) {

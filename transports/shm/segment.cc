@@ -92,6 +92,8 @@ Result<std::shared_ptr<Mapping>> Mapping::map(int fd, std::size_t bytes, UniqueF
   if (base == MAP_FAILED) {
     return system_error("cannot map " + std::to_string(bytes) + " bytes of shared memory", errno);
   }
+  // The kernel allocates what it dumps: every page of a sparse memfd.
+  madvise(base, bytes, MADV_DONTDUMP);
   std::shared_ptr<Mapping> mapping(
       new Mapping(std::move(kept), static_cast<std::byte*>(base), bytes));
   known = mapping;
