@@ -49,9 +49,16 @@ Status Runtime::share(std::span<const std::byte> memory, const MemorySource& sou
     facts->reason = "UNISONO_ACCESS=window";
     return Status();
   }
-  if (readers.all_are_threads || shared_segment_->is_allocated(memory)) {
+  const bool is_allocated = shared_segment_->is_allocated(memory);
+  if (readers.all_are_threads || (is_allocated && readers.lacks_heap < 0)) {
     facts->access = PeerAccess::kMapped;
     facts->reason.clear();
+    return Status();
+  }
+  if (is_allocated) {
+    facts->reason = "rank " + std::to_string(readers.lacks_heap) +
+                    " of the job had no address space left for this rank's heap; raise its limit "
+                    "(ulimit -v)";
     return Status();
   }
   if (!found.refusal.empty()) return Status();

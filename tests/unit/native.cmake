@@ -1,7 +1,8 @@
 # What native calls are compared with.
 unisono_test_data(unisono_test_native_values native_values.cc)
 unisono_test(native_test
-  SOURCES native_access_trials_test.cc native_collectives_test.cc native_descriptors_test.cc
+  SOURCES native_access_trials_test.cc native_address_space_test.cc
+    native_collectives_test.cc native_descriptors_test.cc
     native_host_probe_test.cc native_levels_test.cc
     native_memory_test.cc native_rotation_test.cc native_segment_test.cc native_sequences_test.cc
     registered_memory_test.cc

@@ -517,7 +517,7 @@ TEST_F(Meeting, TheLeaderWaitsForNoneThatHasLeft) {
   EXPECT_EQ(found.rank(), 12);
 }
 
-// Nobody looks at a heap before the first handle of its memory.
+// Its heap is not mapped, and it is told so.
 TEST_F(Leading, NamesAMemberWhoseHeapIsNotSealed) {
   const UniqueFd unsealed = make_memfd("exchange-test", MFD_CLOEXEC);
   ASSERT_EQ(ftruncate(unsealed.get(), 1 << 30), 0);

@@ -31,6 +31,7 @@ Listeners open_listeners(int n) {
 
 void run_rank(TestRank& rank, const RanksOptions& options, Listeners& listeners,
               const std::vector<std::int64_t>& pids, const RankBody& body) {
+  if (options.before_meeting) options.before_meeting(rank.self);
   shm::LocalPeers peers;
   peers.job_id = "native test";
   peers.self = rank.self;

@@ -44,6 +44,8 @@ struct RanksOptions {
   Duration measuring_max{};  ///< of what is not known of the host
   int cores = 0;             ///< 0: one for each rank
   native::Levels levels{};   ///< of every rank's group
+  /// Called by each rank with its number before the ranks meet. May be empty.
+  std::function<void(int)> before_meeting{};
 };
 
 using RankBody = std::function<void(TestRank&)>;

@@ -35,7 +35,7 @@ class DescriptorExchange {
   /// Instead of gather(), by a rank that cannot take part: the leader and so all others are told.
   void decline(const Status& cause);
 
-  std::vector<PeerMemfd>& heaps() { return heaps_; }
+  const std::vector<PeerMemfd>& heaps() const { return heaps_; }
 
  private:
   bool leads() const { return peers_.self == 0; }

@@ -1,11 +1,34 @@
 #include "transports/shm/heap.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <fstream>
 #include <iterator>
 #include <string>
 #include <utility>
 
 namespace unisono::shm {
+namespace {
+
+// As RLIMIT_AS counts what this process has mapped; 0 where the system does not say.
+std::size_t mapped_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::size_t pages = 0;
+  statm >> pages;
+  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+std::size_t share_of_heap(std::size_t segment_bytes, std::size_t ranks) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kHeapBytesMax;
+  const std::size_t taken = mapped_bytes() + segment_bytes;
+  const std::size_t left = limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
+  return std::clamp(left / (ranks + 1), kHeapBytesMin, kHeapBytesMax);
+}
 
 Heap::Heap(std::shared_ptr<Mapping> mapping) : mapping_(std::move(mapping)) {
   free_[0] = mapping_->bytes();
@@ -15,7 +38,7 @@ Result<std::unique_ptr<Heap>> Heap::create(std::size_t bytes) {
   for (;;) {
     auto mapping = Mapping::create("unisono-heap", bytes);
     if (mapping) return std::unique_ptr<Heap>(new Heap(std::move(*mapping)));
-    // An address space or file size limit: a smaller heap is better than none.
+    // A limit of the file size, or little address space: a smaller heap is better than none.
     if (bytes / 2 < kHeapBytesMin) return mapping.error();
     bytes = bytes / 2 / kPageBytes * kPageBytes;
   }

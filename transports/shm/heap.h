@@ -18,6 +18,11 @@ namespace unisono::shm {
 inline constexpr std::size_t kHeapBytesMax = std::size_t{64} << 30;
 inline constexpr std::size_t kHeapBytesMin = std::size_t{1} << 20;
 
+/// What each heap may take where the address space has a limit (RLIMIT_AS) and is also needed for
+/// the heaps of `ranks` ranks, a segment of `segment_bytes` and, as much as a heap, the program. At
+/// most kHeapBytesMax.
+std::size_t share_of_heap(std::size_t segment_bytes, std::size_t ranks);
+
 class Heap {
  public:
   /// As large as the system allows between kHeapBytesMin and `bytes`.

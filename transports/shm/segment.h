@@ -19,7 +19,7 @@
 
 namespace unisono::shm {
 
-/// A memfd of a peer that may be mapped later.
+/// A memfd of a peer.
 using PeerMemfd = std::shared_ptr<const UniqueFd>;
 /// The one descriptor that this process holds of a memfd: `fd`, or the one that another rank of the
 /// process was sent before.
@@ -151,7 +151,8 @@ struct RankEntry {
   std::int64_t heap_fd;                                      ///< its heap, in that process
   std::atomic<std::uint64_t> readable[kLocalRanksMax / 64];  ///< ranks it can read by single copy
   std::atomic<std::uint64_t> mappable[kLocalRanksMax / 64];  ///< whose descriptors it can open
-  std::atomic<std::uint32_t> published;  ///< 1: written, but for `readable` and `mappable`
+  std::atomic<std::uint64_t> heaps[kLocalRanksMax / 64];     ///< ranks whose heaps it has mapped
+  std::atomic<std::uint32_t> published;  ///< 1: written, but for what it can do with others'
 };
 
 struct ControlPage {
@@ -230,6 +231,6 @@ struct SegmentLayout {
 };
 
 /// Another one for every change of what lies where.
-inline constexpr std::uint64_t kSegmentMagic = 0x37'6f6e'6f73'696e'75;  // "unisono7"
+inline constexpr std::uint64_t kSegmentMagic = 0x38'6f6e'6f73'696e'75;  // "unisono8"
 
 }  // namespace unisono::shm

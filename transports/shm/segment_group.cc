@@ -26,6 +26,7 @@ SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment::State> shared, std::ui
     all_same_process_ = all_same_process_ && same;
     readable_by_all_ = readable_by_all_ && shared_->can_read(member, own);
     mappable_by_all_ = mappable_by_all_ && shared_->can_map(member, own);
+    all_have_heap_ = all_have_heap_ && shared_->has_heap(member, own);
   }
 }
 
@@ -88,6 +89,7 @@ Status SegmentGroup::reserve(std::span<std::byte> memory) const {
 
 MemoryHandle SegmentGroup::handle_of(std::span<const std::byte> memory, bool by_single_copy) const {
   return shared_->handle_of(memory, {.in_this_process = all_same_process_,
+                                     .by_heap = all_have_heap_,
                                      .by_mapping = mappable_by_all_,
                                      .by_single_copy = by_single_copy && readable_by_all_});
 }

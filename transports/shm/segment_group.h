@@ -98,6 +98,7 @@ class SegmentGroup {
   bool all_same_process_ = true;
   bool readable_by_all_ = true;
   bool mappable_by_all_ = true;
+  bool all_have_heap_ = true;  // of this rank
   bool windows_reserved_ = false;
   std::optional<bool> has_rotation_, has_payload_rotation_;  // not set: nobody has asked
 };

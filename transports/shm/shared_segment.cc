@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <set>
 
@@ -120,7 +121,25 @@ void SharedSegment::State::begin_trials() {
   trials.measuring_ns = measures ? std::chrono::nanoseconds(peers.measuring_max).count() : 0;
 }
 
-void SharedSegment::State::learn_peers() {
+void SharedSegment::State::map_heaps(const std::vector<PeerMemfd>& heaps) {
+  RankBits& mapped = control().ranks[peers.self].heaps;
+  heap_views.resize(heaps.size());
+  heap_views[static_cast<std::size_t>(peers.self)] = heap->mapping();
+  set_bit(mapped, peers.self);
+  // What is left when all are mapped is the program's.
+  std::size_t room = heap_share * heaps.size() - heap->mapping()->bytes();
+  for (int i = 0; i < size(); ++i) {
+    const auto index = static_cast<std::size_t>(i);
+    if (i == peers.self) continue;
+    auto view = Mapping::view(heaps[index]->get(), kHeapBytesMin, std::min(room, kHeapBytesMax));
+    if (!view) continue;
+    room -= (*view)->bytes();
+    heap_views[index] = std::move(*view);
+    set_bit(mapped, i);
+  }
+}
+
+void SharedSegment::State::learn_peers(const std::vector<PeerMemfd>& heaps) {
   const RankEntry& own = control().ranks[peers.self];
   same_process.resize(static_cast<std::size_t>(size()));
   single_copies.resize(static_cast<std::size_t>(size()));
@@ -145,16 +164,18 @@ void SharedSegment::State::learn_peers() {
       readable = process.usable();
     }
     if (readable) set_bit(control().ranks[peers.self].readable, i);
-    if (can_open_descriptors_of(i)) set_bit(control().ranks[peers.self].mappable, i);
+    if (can_open_descriptors_of(i, heaps[index])) {
+      set_bit(control().ranks[peers.self].mappable, i);
+    }
   }
 }
 
 // The heap came over a socket, so it is known; whose descriptor it is in /proc tells of all.
-bool SharedSegment::State::can_open_descriptors_of(int local) const {
+bool SharedSegment::State::can_open_descriptors_of(int local, const PeerMemfd& heap_of_it) const {
   const auto index = static_cast<std::size_t>(local);
   struct stat heap_facts {};
   if (local == peers.self) return true;
-  if (fstat(heap_descriptors[index]->get(), &heap_facts) != 0) return false;
+  if (fstat(heap_of_it->get(), &heap_facts) != 0) return false;
   const FileIdentity file{heap_facts.st_dev, heap_facts.st_ino};
   return open_file_of(peers.pids[index], control().ranks[local].heap_fd, file).has_value();
 }
@@ -165,6 +186,10 @@ bool SharedSegment::State::can_read(int reader, int owner) const {
 
 bool SharedSegment::State::can_map(int reader, int owner) const {
   return has_bit(control().ranks[reader].mappable, owner);
+}
+
+bool SharedSegment::State::has_heap(int reader, int owner) const {
+  return has_bit(control().ranks[reader].heaps, owner);
 }
 
 // Where a number is that process' here, another one can have it only once that has ended.
@@ -181,28 +206,13 @@ void SharedSegment::State::return_block(std::uint32_t block) {
                                                std::memory_order_release);
 }
 
-Result<const Mapping*> SharedSegment::State::heap_view(int local) {
-  const auto index = static_cast<std::size_t>(local);
-  // Acquire: pairs with the release below, after which another thread finds the whole mapping.
-  const Mapping* known = heap_views[index].load(std::memory_order_acquire);
-  if (known != nullptr) return known;
-  const std::lock_guard lock(mapped_heaps_mutex);
-  if (mapped_heaps[index] == nullptr) {
-    UNISONO_ASSIGN(mapped_heaps[index],
-                   Mapping::view(heap_descriptors[index]->get(), kHeapBytesMin, kHeapBytesMax));
-    heap_descriptors[index].reset();
-    heap_views[index].store(mapped_heaps[index].get(), std::memory_order_release);
-  }
-  return static_cast<const Mapping*>(mapped_heaps[index].get());
-}
-
 MemoryHandle SharedSegment::State::handle_of(std::span<const std::byte> memory,
                                              const Ways& ways) const {
   if (memory.empty()) return {};
   const auto address = reinterpret_cast<std::uint64_t>(memory.data());
   if (ways.in_this_process) return {MemoryPath::kPointer, memory.size(), address};
   std::uint64_t offset = 0;
-  if (heap->locate(memory.data(), memory.size(), &offset)) {
+  if (ways.by_heap && heap->locate(memory.data(), memory.size(), &offset)) {
     return {MemoryPath::kHeap, memory.size(), offset};
   }
   if (ways.by_mapping && registered->find(memory.data(), memory.size(), &offset)) {
@@ -223,11 +233,8 @@ Result<MemoryView> SharedSegment::State::open(int local, Rank rank, const Memory
       if (!is_here) break;
       return MemoryView{MemoryPath::kPointer, reinterpret_cast<const std::byte*>(handle.address)};
     case MemoryPath::kHeap: {
-      const Result<const Mapping*> heap_of_owner = heap_view(local);
-      if (!heap_of_owner) {
-        return peer_fault(rank, "the heap of rank " + std::to_string(rank), heap_of_owner.error());
-      }
-      const Mapping* const view = *heap_of_owner;
+      const Mapping* const view = heap_views[static_cast<std::size_t>(local)].get();
+      if (view == nullptr) break;  // as its owner knows
       if (handle.address > view->bytes() || handle.bytes > view->bytes() - handle.address) {
         return Status(ErrorCode::kProtocol,
                       "rank " + std::to_string(rank) + " offers " + std::to_string(handle.bytes) +
@@ -292,12 +299,10 @@ Status SharedSegment::State::meet(DescriptorExchange& exchange, LocalListener& l
   UniqueFd received;
   UNISONO_TRY(exchange.share(segment ? segment->fd() : -1, &received));
   if (peers.self != 0) UNISONO_TRY(attach_segment(std::move(received)));
-  heap_descriptors = std::move(exchange.heaps());
-  heap_views = std::vector<std::atomic<const Mapping*>>(layout.rank_count);
-  mapped_heaps.resize(layout.rank_count);
+  map_heaps(exchange.heaps());
   UNISONO_TRY(publish_self());
   UNISONO_TRY(exchange.barrier());
-  learn_peers();
+  learn_peers(exchange.heaps());
   UNISONO_TRY(exchange.barrier());
   if (control().trials.measuring_ns == 0) return {};
   measure_host();
@@ -315,7 +320,8 @@ Result<std::shared_ptr<SharedSegment>> SharedSegment::open(LocalListener& listen
   state->index_world_ranks();
   state->layout = SegmentLayout{state->peers.world_ranks.size()};
   DescriptorExchange exchange(state->peers, deadline);
-  Result<std::unique_ptr<Heap>> heap = Heap::create();
+  state->heap_share = share_of_heap(state->layout.bytes(), state->peers.world_ranks.size());
+  Result<std::unique_ptr<Heap>> heap = Heap::create(std::bit_floor(state->heap_share));
   if (!heap) {
     exchange.decline(heap.error());
     return heap.error();
@@ -363,6 +369,7 @@ MemoryHandle SharedSegment::handle_of(int reader, std::span<const std::byte> mem
                                       bool by_single_copy) const {
   return state_->handle_of(
       memory, {.in_this_process = state_->same_process[static_cast<std::size_t>(reader)],
+               .by_heap = state_->has_heap(reader, self()),
                .by_mapping = state_->can_map(reader, self()),
                .by_single_copy = by_single_copy && state_->can_read(reader, self())});
 }
@@ -443,6 +450,7 @@ SharedSegment::Readers SharedSegment::readers() const {
     readers.all_are_threads = false;
     readers.all_copy = readers.all_copy && state_->can_read(i, self());
     if (!state_->can_map(i, self()) && readers.cannot_map < 0) readers.cannot_map = world_rank(i);
+    if (!state_->has_heap(i, self()) && readers.lacks_heap < 0) readers.lacks_heap = world_rank(i);
   }
   return readers;
 }

@@ -99,7 +99,8 @@ class SharedSegment {
   /// For the one that reserved a block which no member could open.
   void return_block(std::uint32_t block);
 
-  /// Memory of this rank's heap, 64-byte aligned, readable by every rank of the host.
+  /// Memory of this rank's heap, 64-byte aligned, readable by every rank of the host that had the
+  /// address space for it when the ranks met.
   /// kOutOfResources when the reserve or the system's memory is used up.
   Result<void*> allocate(std::size_t bytes);
   /// kInvalidArgument when `pointer` was not returned by allocate() of this segment.
@@ -120,6 +121,7 @@ class SharedSegment {
     bool all_are_threads = true;  ///< there are no others
     bool all_copy = true;         ///< by single copy
     Rank cannot_map = -1;         ///< a world rank that can open no descriptor of this process
+    Rank lacks_heap = -1;         ///< a world rank that has not mapped this one's heap
   };
   Readers readers() const;
 

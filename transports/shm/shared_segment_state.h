@@ -1,11 +1,9 @@
 // What SharedSegment and its groups share: the mappings and what is known of each local rank.
-// Thread rule: filled by SharedSegment::open; afterwards constant but for the heap views (one lock,
-// which only the first use of each takes) and registered memory (its own).
+// Thread rule: filled by SharedSegment::open; afterwards constant but for registered memory (its
+// own).
 #pragma once
 
-#include <atomic>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -20,9 +18,10 @@ namespace unisono::shm {
 class DescriptorExchange;
 
 struct SharedSegment::State {
-  /// How readers may get at memory of this rank, beside its heap.
+  /// How readers may get at memory of this rank.
   struct Ways {
     bool in_this_process = false;
+    bool by_heap = false;         ///< what lies in the heap
     bool by_mapping = false;      ///< what is registered
     bool by_single_copy = false;  ///< private memory
   };
@@ -32,10 +31,8 @@ struct SharedSegment::State {
   SegmentLayout layout{0};
   std::shared_ptr<Mapping> segment;
   std::unique_ptr<Heap> heap;
-  std::vector<PeerMemfd> heap_descriptors;              // of the peers, until the first use
-  std::vector<std::atomic<const Mapping*>> heap_views;  // null until the first use
-  std::vector<std::shared_ptr<Mapping>> mapped_heaps;   // what they point to
-  std::mutex mapped_heaps_mutex;
+  std::size_t heap_share = 0;                              // of the address space
+  std::vector<std::shared_ptr<const Mapping>> heap_views;  // of all ranks; null: not mapped
   std::vector<bool> same_process;
   std::vector<SingleCopy> single_copies;
   std::unique_ptr<RegisteredRanges> registered;
@@ -45,8 +42,6 @@ struct SharedSegment::State {
 
   int size() const { return static_cast<int>(peers.world_ranks.size()); }
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(segment->base()); }
-  /// The heap of a local rank in this process, mapped at first use: afterwards one load.
-  Result<const Mapping*> heap_view(int local);
   RegisteredTable& registered_by(int local) const {
     return *reinterpret_cast<RegisteredTable*>(segment->base() + layout.registered_offset(local));
   }
@@ -67,15 +62,18 @@ struct SharedSegment::State {
   Status attach_segment(UniqueFd received);
   void begin_trials();
   Status publish_self();
-  void learn_peers();
+  /// Those of the local ranks that there is room for, and tells it.
+  void map_heaps(const std::vector<PeerMemfd>& heaps);
+  void learn_peers(const std::vector<PeerMemfd>& heaps);
   /// With the other ranks: fills in TrialMemory::host, or leaves it, for up to
   /// LocalPeers::measuring_max.
   void measure_host();
   /// All have come back from measure_host().
   void forget_measuring();
-  bool can_open_descriptors_of(int local) const;
+  bool can_open_descriptors_of(int local, const PeerMemfd& heap_of_it) const;
   bool can_read(int reader, int owner) const;
   bool can_map(int reader, int owner) const;
+  bool has_heap(int reader, int owner) const;
   /// The kernel says that the rank's process has ended.
   bool has_ended(int local) const;
   /// Clears it for the next group.
