@@ -28,6 +28,22 @@ Status check_range(const void* data, std::size_t bytes) {
                     " bytes, not null, can");
 }
 
+// What keeps ranks of other processes from it; empty: nothing.
+std::string why_not_mapped(const shm::SharedSegment::Readers& readers, bool is_allocated) {
+  if (readers.all_are_threads || (is_allocated && readers.lacks_heap < 0)) return "";
+  if (is_allocated) {
+    return "rank " + std::to_string(readers.lacks_heap) +
+           " of the job had no address space left for this rank's heap; raise its limit (ulimit "
+           "-v)";
+  }
+  if (readers.cannot_map >= 0) {
+    return "rank " + std::to_string(readers.cannot_map) + " of the job cannot open /proc/" +
+           std::to_string(getpid()) +
+           "/fd: another namespace of processes, or this process is not dumpable";
+  }
+  return readers.may_open ? "" : "this process is not dumpable any more (prctl, or another user)";
+}
+
 }  // namespace
 
 // The source is checked even where nobody will map it, so that a mistake is found on every machine.
@@ -50,27 +66,13 @@ Status Runtime::share(std::span<const std::byte> memory, const MemorySource& sou
     return Status();
   }
   const bool is_allocated = shared_segment_->is_allocated(memory);
-  if (readers.all_are_threads || (is_allocated && readers.lacks_heap < 0)) {
-    facts->access = PeerAccess::kMapped;
-    facts->reason.clear();
-    return Status();
+  if (!readers.all_are_threads && !is_allocated) {
+    if (!found.refusal.empty()) return Status();
+    UNISONO_ASSIGN(facts->shared_number,
+                   shared_segment_->register_memory(memory, source.fd, found.file, source.offset));
   }
-  if (is_allocated) {
-    facts->reason = "rank " + std::to_string(readers.lacks_heap) +
-                    " of the job had no address space left for this rank's heap; raise its limit "
-                    "(ulimit -v)";
-    return Status();
-  }
-  if (!found.refusal.empty()) return Status();
-  UNISONO_ASSIGN(facts->shared_number,
-                 shared_segment_->register_memory(memory, source.fd, found.file, source.offset));
-  if (readers.cannot_map < 0) {
-    facts->access = PeerAccess::kMapped;
-  } else {
-    facts->reason = "rank " + std::to_string(readers.cannot_map) +
-                    " of the job cannot open /proc/" + std::to_string(getpid()) +
-                    "/fd: another namespace of processes, or this process is not dumpable";
-  }
+  facts->reason = why_not_mapped(readers, is_allocated);
+  if (facts->reason.empty()) facts->access = PeerAccess::kMapped;
   return Status();
 }
 

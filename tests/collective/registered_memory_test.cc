@@ -3,6 +3,8 @@
 #include "unisono/registered_memory.h"
 
 #include <gmock/gmock.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -143,6 +145,28 @@ TEST(RegisteredMemory, IsNotMappedWhereRanksShareNoMemory) {
     std::fill_n(memory.as<float>(), kCount, 2.0F);
     comm.all_reduce(memory.data(), memory.data(), kCount, DataType::kFloat32, ops::sum);
     require_all(memory.as<float>(), kCount, 4.0F, "a sum over TCP");
+  });
+}
+
+// As programs do that give up root's rights.
+void become_unreadable() {
+  constexpr uid_t kSomebody = 54'321;
+  require(geteuid() != 0 || setresuid(kSomebody, kSomebody, kSomebody) == 0, "is root");
+  require(prctl(PR_SET_DUMPABLE, 0) == 0, "is dumpable");
+}
+
+TEST(RegisteredMemory, IsNotMappedOnceOthersMayNotOpenIt) {
+  spawn_processes(2, "shm", [](Communicator& comm) {
+    const MemfdMemory early(kBytes), late(kBytes);
+    const RegisteredMemory registered(comm, early.data(), kBytes, {early.fd()});
+    require_mapped(registered);
+    become_unreadable();
+    comm.barrier();
+    require_refused(register_memory(comm, late.data(), kBytes, {late.fd()}), PeerAccess::kCopied,
+                    "not dumpable");
+    std::fill_n(early.as<float>(), kCount, 1.0F);
+    comm.all_reduce(early.data(), early.data(), kCount, DataType::kFloat32, ops::sum);
+    require_all(early.as<float>(), kCount, 2.0F, "a sum of memory that was registered before");
   });
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
@@ -163,6 +164,8 @@ Result<FileMemory> find_file_memory(std::span<const std::byte> memory, int fd,
   }
   return found;
 }
+
+bool is_dumpable() { return prctl(PR_GET_DUMPABLE) == 1; }
 
 // A path alone (O_PATH) is harmless to open, whatever is at its end.
 Result<UniqueFd> open_file_of(std::int64_t pid, std::int64_t fd, const FileIdentity& file) {

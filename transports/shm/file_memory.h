@@ -34,6 +34,10 @@ struct FileMemory {
 Result<FileMemory> find_file_memory(std::span<const std::byte> memory, int fd,
                                     std::uint64_t offset);
 
+/// Whether the kernel still lets others of this user open the descriptors of this process: not once
+/// it has changed its user or asked not to be read. A system call.
+bool is_dumpable();
+
 /// Descriptor `fd` of process `pid`, opened for reading here, if it is `file` and in memory. Any
 /// numbers may be given: nothing is opened that could wait or act. Errors: kSystem,
 /// kOutOfResources, kProtocol where it is another file.

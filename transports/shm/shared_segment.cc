@@ -215,7 +215,7 @@ MemoryHandle SharedSegment::State::handle_of(std::span<const std::byte> memory,
   if (ways.by_heap && heap->locate(memory.data(), memory.size(), &offset)) {
     return {MemoryPath::kHeap, memory.size(), offset};
   }
-  if (ways.by_mapping && registered->find(memory.data(), memory.size(), &offset)) {
+  if (ways.by_mapping && registered->find(memory.data(), memory.size(), &offset) && is_dumpable()) {
     return {MemoryPath::kRegistered, memory.size(), offset};
   }
   if (ways.by_single_copy) return {MemoryPath::kSingleCopy, memory.size(), address};
@@ -444,7 +444,7 @@ void SharedSegment::unregister_memory(int number) {
 }
 
 SharedSegment::Readers SharedSegment::readers() const {
-  Readers readers;
+  Readers readers{.may_open = is_dumpable()};
   for (int i = 0; i < size(); ++i) {
     if (state_->same_process[static_cast<std::size_t>(i)]) continue;
     readers.all_are_threads = false;

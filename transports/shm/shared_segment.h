@@ -120,7 +120,8 @@ class SharedSegment {
   struct Readers {
     bool all_are_threads = true;  ///< there are no others
     bool all_copy = true;         ///< by single copy
-    Rank cannot_map = -1;         ///< a world rank that can open no descriptor of this process
+    Rank cannot_map = -1;         ///< a world rank that could open no descriptor of this process
+    bool may_open = true;         ///< whoever could then still may
     Rank lacks_heap = -1;         ///< a world rank that has not mapped this one's heap
   };
   Readers readers() const;

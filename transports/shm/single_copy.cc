@@ -1,7 +1,6 @@
 #include "transports/shm/single_copy.h"
 
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -11,6 +10,8 @@
 #include <chrono>
 #include <cstring>
 #include <string>
+
+#include "transports/shm/file_memory.h"
 
 namespace unisono::shm {
 namespace {
@@ -37,7 +38,7 @@ Status ended_status(int pid) {
 }  // namespace
 
 bool may_be_read(std::span<const std::byte> memory) {
-  if (memory.empty() || prctl(PR_GET_DUMPABLE) != 1) return false;
+  if (memory.empty() || !is_dumpable()) return false;
   char ends[2];
   const iovec here{ends, sizeof ends};
   const iovec there[]{{const_cast<std::byte*>(&memory.front()), 1},
