@@ -131,28 +131,26 @@ TEST(Shortage, OfDescriptorsToDialIsThisRanksFailure) {
   }
 }
 
-constexpr int kMoreThanAreTried = 9;
-
-TEST(Shortage, OfMemoryToConnectIsThisRanksFailure) {
-  Job job(2, Family::kTcp);
-  connection_error = ENOBUFS;
-  refused_connections = kMoreThanAreTried;
+/// Rank 0 has dialled, or given up. Returns the refusals that were left.
+int refuse_more_than_are_tried(Job& job, int error) {
+  connection_error = error;
+  refused_connections = 9;
   job.post(0, 1, frame_of(0, 0), {}, 0);
   EXPECT_TRUE(job.until(
       [&] { return !job.sinks[0]->closed_causes.empty() || !job.sinks[1]->frames.empty(); }));
-  refused_connections = 0;
+  return std::exchange(refused_connections, 0);
+}
+
+TEST(Shortage, OfMemoryToConnectIsThisRanksFailure) {
+  Job job(2, Family::kTcp);
+  EXPECT_GT(refuse_more_than_are_tried(job, ENOBUFS), 0);
   expect_own(*job.sinks[0], 0, 1);
 }
 
 // It is no shortage, and goes when the peer accepts.
 TEST(Shortage, OfPlacesInAUnixQueueIsWaitedFor) {
   Job job(2, Family::kUnix);
-  connection_error = EAGAIN;
-  refused_connections = kMoreThanAreTried;
-  job.post(0, 1, frame_of(0, 0), {}, 0);
-  EXPECT_TRUE(job.until(
-      [&] { return !job.sinks[0]->closed_causes.empty() || !job.sinks[1]->frames.empty(); }));
-  EXPECT_EQ(refused_connections, 0);
+  EXPECT_EQ(refuse_more_than_are_tried(job, EAGAIN), 0);
   EXPECT_TRUE(job.sinks[0]->closed_causes.empty());
 }
 
