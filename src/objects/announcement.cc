@@ -5,6 +5,7 @@
 
 #include "comm/communicator_state.h"
 #include "comm/init.h"
+#include "objects/guarded.h"
 
 namespace unisono::objects {
 namespace {
@@ -241,32 +242,6 @@ void fail(const Communicator& communicator, Kind kind, Status status) {
   const std::string host = communicator.host_of(status.rank());
   throw Error(std::move(status),
               {.host = host, .link = "", .operation = std::string(name_of(kind))});
-}
-
-void run_guarded(Communicator& communicator, Kind kind, const std::function<void()>& move) {
-  const std::string name(name_of(kind));
-  const auto abort = [&](const std::string& why) {
-    if (communicator.status()) {
-      communicator.abort("rank " + std::to_string(communicator.rank()) + " could not go on with " +
-                         name + ": " + why);
-    }
-  };
-  try {
-    move();
-  } catch (const Error& error) {
-    abort(error.status().message());
-    throw;
-  } catch (const std::exception& error) {
-    abort(error.what());
-    fail(communicator, kind,
-         Status(ErrorCode::kOutOfResources,
-                "rank " + std::to_string(communicator.rank()) + " has not enough memory (" +
-                    error.what() + "); lower ObjectOptions::staging_bytes or use a stream",
-                communicator.rank()));
-  } catch (...) {
-    abort("a user's type threw");
-    throw;
-  }
 }
 
 std::vector<std::uint64_t> exchange_word(Communicator& communicator, Kind kind, std::uint64_t word,

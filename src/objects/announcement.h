@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -90,14 +89,6 @@ void check_member(const Communicator& communicator, Kind kind);
 
 /// `status` as the exception of a call.
 [[noreturn]] void fail(const Communicator& communicator, Kind kind, Status status);
-
-/// Runs `move`. What it throws while the communicator works would leave the others waiting for this
-/// rank: then the communicator is aborted. Throws Error, or what is no std::exception as it is.
-void run_guarded(Communicator& communicator, Kind kind, const std::function<void()>& move);
-template <typename Move>
-void move_guarded(Communicator& communicator, Kind kind, const Move& move) {
-  run_guarded(communicator, kind, std::cref(move));  // a copy of it might not fit in memory
-}
 
 /// One word from every rank.
 std::vector<std::uint64_t> exchange_word(Communicator& communicator, Kind kind, std::uint64_t word,

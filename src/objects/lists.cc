@@ -95,8 +95,7 @@ void all_gather_plain(Communicator& caller, const PlainList& list,
   own.element_bytes = static_cast<std::uint32_t>(list.element_bytes);
   const Agreement agreement = announce_part(communicator, own, part.failure, options);
   const CallOptions inner = options_of_collectives(options.call);
-  const std::uint64_t total =
-      std::accumulate(agreement.bytes.begin(), agreement.bytes.end(), std::uint64_t{0});
+  const std::uint64_t total = sum_of(agreement.bytes);
   std::byte* out = nullptr;
   allocate_result(communicator, kKind, total, inner, [&] { out = allocate(total); });
   move_guarded(communicator, kKind, [&] {

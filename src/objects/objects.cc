@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "comm/kept_communicator.h"
 #include "objects/transfer.h"
@@ -15,10 +14,6 @@ namespace {
 using namespace objects;
 
 std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
-
-std::uint64_t sum_of(std::span<const std::uint64_t> sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
-}
 
 void copy(std::span<const std::byte> from, std::byte* to) {
   if (!from.empty()) std::memcpy(to, from.data(), from.size());

@@ -28,9 +28,7 @@ class Scatter {
   ObjectBytes run(const std::exception_ptr& failure) {
     const Agreement agreement = announce_part(communicator_, own_announcement(), failure, options_);
     agree_on_sizes(agreement);
-    std::uint64_t total = 0;
-    for (const std::uint64_t size : sizes_) total += size;
-    allocate_result(communicator_, kind_, total, inner_,
+    allocate_result(communicator_, kind_, sum_of(sizes_), inner_,
                     [&] { result_.resize(sizes_[static_cast<std::size_t>(rank_)]); });
     move_guarded(communicator_, kind_, [&] {
       if (rank_ == root_ && !result_.empty()) {

@@ -1,10 +1,13 @@
 #include "objects/transfer.h"
 
-#include <new>
-#include <stdexcept>
+#include <numeric>
 #include <string>
 
 namespace unisono::objects {
+
+std::uint64_t sum_of(std::span<const std::uint64_t> sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
+}
 
 std::vector<std::uint64_t> small_sizes(std::vector<std::uint64_t> sizes) {
   for (std::uint64_t& size : sizes) {
@@ -36,15 +39,8 @@ Announcement announcement_of(const Communicator& communicator, Kind kind, const 
   return own;
 }
 
-void allocate_on_all(Communicator& communicator, Kind kind, std::uint64_t total,
-                     const CallOptions& options, const std::function<void()>& allocate) {
-  if (total <= kDirectMin) return run_guarded(communicator, kind, allocate);
-  bool is_short = false;
-  try {
-    allocate();
-  } catch (...) {  // a user's type may throw anything as it is made
-    is_short = true;
-  }
+void tell_shortage(Communicator& communicator, Kind kind, std::uint64_t total,
+                   const CallOptions& options, bool is_short) {
   const std::vector<std::uint64_t> shortages =
       exchange_word(communicator, kind, is_short ? 1 : 0, options_of_collectives(options));
   for (std::size_t r = 0; r < shortages.size(); ++r) {

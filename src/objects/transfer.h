@@ -7,11 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <span>
 #include <vector>
 
 #include "objects/announcement.h"
+#include "objects/guarded.h"
 #include "objects/stream.h"
 
 namespace unisono::objects {
@@ -19,6 +19,7 @@ namespace unisono::objects {
 /// Objects above this are received where they stay; smaller ones are packed into rounds.
 inline constexpr std::uint64_t kDirectMin = std::uint64_t{1} << 20;
 
+std::uint64_t sum_of(std::span<const std::uint64_t> sizes);
 /// The sizes of what goes in rounds, the others zero.
 std::vector<std::uint64_t> small_sizes(std::vector<std::uint64_t> sizes);
 
@@ -48,14 +49,24 @@ Agreement announce_part(Communicator& communicator, Announcement own,
 Announcement announcement_of(const Communicator& communicator, Kind kind, const Part& part,
                              Rank root);
 
-/// Runs `allocate`, for `total` bytes on some ranks, the same number on all. Large: the ranks learn
-/// whose memory does not suffice, and all throw kOutOfResources. Small: aborts as above.
-void allocate_on_all(Communicator& communicator, Kind kind, std::uint64_t total,
-                     const CallOptions& options, const std::function<void()>& allocate);
+/// Of so many bytes of objects, whose number all ranks know: they learn whose memory does not
+/// suffice, and then all throw kOutOfResources.
+void tell_shortage(Communicator& communicator, Kind kind, std::uint64_t total,
+                   const CallOptions& options, bool is_short);
+
+/// Runs `allocate`, for `total` bytes on some ranks, the same number on all. Large: what it throws
+/// is told as a shortage. Small: aborts as move_guarded() does.
 template <typename Allocate>
 void allocate_result(Communicator& communicator, Kind kind, std::uint64_t total,
                      const CallOptions& options, const Allocate& allocate) {
-  allocate_on_all(communicator, kind, total, options, std::cref(allocate));
+  if (total <= kDirectMin) return move_guarded(communicator, kind, allocate);
+  bool is_short = false;
+  try {
+    allocate();
+  } catch (...) {  // a user's type may throw anything as it is made
+    is_short = true;
+  }
+  tell_shortage(communicator, kind, total, options, is_short);
 }
 
 /// After a stream: rethrows this rank's callback failure, or throws for a producer's elsewhere.

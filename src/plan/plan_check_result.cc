@@ -73,7 +73,7 @@ Status check_barrier(std::span<const Plan> plans, const SymbolicRun& run) {
   const std::vector<RankSet> heard = run.heard();
   for (Rank rank = 0; rank < ranks; ++rank) {
     for (Rank other = 0; other < ranks; ++other) {
-      if (heard[static_cast<std::size_t>(rank)].contains(other)) continue;
+      if (heard[static_cast<std::size_t>(rank)].test(static_cast<std::size_t>(other))) continue;
       return {ErrorCode::kInvalidArgument,
               "rank " + std::to_string(rank) + " leaves the barrier without knowing that rank " +
                   std::to_string(other) + " has arrived",

@@ -11,6 +11,12 @@ bool is_receive(StepKind kind) {
   return kind == StepKind::kReceive || kind == StepKind::kReceiveReduce;
 }
 
+void add(const RankSet& ranks, RankSet* to) {
+  if (ranks.empty()) return;
+  to->resize(ranks.size());
+  *to |= ranks;
+}
+
 }  // namespace
 
 SymbolicRun::SymbolicRun(std::span<const Plan> plans, SendSemantics semantics)
@@ -97,7 +103,10 @@ void SymbolicRun::start(std::size_t index) {
   if (node.step->kind == StepKind::kSend) {
     const Value* const source = cells(node.rank, node.step->source);
     node.message.assign(source, source + node.step->source.count);
-    if (is_barrier_) node.heard.insert(node.rank);
+    if (is_barrier_) {
+      node.heard.resize(plans_.size());
+      node.heard.set(static_cast<std::size_t>(node.rank));
+    }
     if (nodes_[node.match].started) deliver(index, node.match);
     if (eager_ && !node.complete) finish(index);
   } else if (is_receive(node.step->kind)) {
@@ -110,7 +119,7 @@ void SymbolicRun::start(std::size_t index) {
 
 void SymbolicRun::deliver(std::size_t send, std::size_t receive) {
   Node& node = nodes_[receive];
-  if (is_barrier_) node.heard.insert(nodes_[send].heard);
+  if (is_barrier_) add(nodes_[send].heard, &node.heard);
   const std::vector<Value>& message = nodes_[send].message;
   Value* const target = cells(node.rank, node.step->target);
   const Value* const source =
@@ -159,7 +168,7 @@ void SymbolicRun::finish(std::size_t index) {
   node.complete = true;
   ++complete_count_;
   for (const std::size_t dependant : node.dependants) {
-    if (is_barrier_) nodes_[dependant].heard.insert(node.heard);
+    if (is_barrier_) add(node.heard, &nodes_[dependant].heard);
     release(dependant);
   }
 }
@@ -189,11 +198,9 @@ Value SymbolicRun::output(Rank rank, std::uint32_t chunk) const {
 }
 
 std::vector<RankSet> SymbolicRun::heard() const {
-  std::vector<RankSet> heard(plans_.size());
-  for (std::size_t rank = 0; rank < heard.size(); ++rank) {
-    heard[rank].insert(static_cast<Rank>(rank));
-  }
-  for (const Node& node : nodes_) heard[static_cast<std::size_t>(node.rank)].insert(node.heard);
+  std::vector<RankSet> heard(plans_.size(), RankSet(plans_.size()));
+  for (std::size_t rank = 0; rank < heard.size(); ++rank) heard[rank].set(rank);
+  for (const Node& node : nodes_) add(node.heard, &heard[static_cast<std::size_t>(node.rank)]);
   return heard;
 }
 

@@ -2,6 +2,7 @@
 // hazard check has shown that every order gives the same values. One thread.
 #pragma once
 
+#include <boost/dynamic_bitset.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,27 +14,8 @@
 
 namespace unisono::plan {
 
-/// Of the ranks of a job, with a bit for each.
-class RankSet {
- public:
-  bool contains(Rank rank) const {
-    const auto at = static_cast<std::size_t>(rank);
-    return at / kBits < words_.size() && (words_[at / kBits] >> at % kBits & 1) != 0;
-  }
-  void insert(Rank rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    if (words_.size() <= at / kBits) words_.resize(at / kBits + 1);
-    words_[at / kBits] |= std::uint64_t{1} << at % kBits;
-  }
-  void insert(const RankSet& others) {
-    if (words_.size() < others.words_.size()) words_.resize(others.words_.size());
-    for (std::size_t i = 0; i < others.words_.size(); ++i) words_[i] |= others.words_[i];
-  }
-
- private:
-  static constexpr std::size_t kBits = 64;
-  std::vector<std::uint64_t> words_;
-};
+/// A bit for each rank of the job; empty: none is in it.
+using RankSet = boost::dynamic_bitset<std::uint64_t>;
 
 class SymbolicRun {
  public:

@@ -294,18 +294,24 @@ TEST(RendezvousByPort, NamesAPortThatIsTaken) {
   EXPECT_THAT(child.output(), HasSubstr("in use"));
 }
 
+// Rank 1 has another key than rank 0, and neither says its own.
+void expect_another_key_refused(const Environment& where) {
+  ChildProcess first("meet", rank_of(0, 2, with(where, {key()})));
+  ChildProcess second("meet",
+                      rank_of(1, 2, with(where, {"UNISONO_JOB_KEY=" + std::string(64, 'b')})));
+  EXPECT_EQ(second.wait(), kFailed);
+  EXPECT_THAT(second.output(), HasSubstr("authentication"));
+  EXPECT_THAT(second.output(), HasSubstr("UNISONO_JOB_KEY"));
+  EXPECT_EQ(first.wait(), kFailed);
+  EXPECT_THAT(second.output(), Not(HasSubstr("bbbb")));
+  EXPECT_THAT(first.output(), Not(HasSubstr("aaaa")));
+}
+
 TEST(RendezvousByPort, RefusesARankWithAnotherKey) {
   try_limits(kArrivals, [](milliseconds arrival) {
     const Environment where{"UNISONO_RENDEZVOUS=tcp://127.0.0.1:" + std::to_string(free_port()),
                             timeout_of(arrival)};
-    ChildProcess first("meet", rank_of(0, 2, with(where, {key()})));
-    ChildProcess second("meet",
-                        rank_of(1, 2, with(where, {"UNISONO_JOB_KEY=" + std::string(64, 'b')})));
-    EXPECT_EQ(second.wait(), kFailed);
-    EXPECT_THAT(second.output(), HasSubstr("authentication"));
-    EXPECT_EQ(first.wait(), kFailed);
-    EXPECT_THAT(second.output(), Not(HasSubstr("bbbb")));
-    EXPECT_THAT(first.output(), Not(HasSubstr("aaaa")));
+    expect_another_key_refused(where);
   });
 }
 
@@ -355,13 +361,7 @@ TEST(RendezvousByFile, RefusesARankWithAnotherKey) {
     const TemporaryFolder folder;
     const Environment where{"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet",
                             timeout_of(arrival)};
-    ChildProcess first("meet", rank_of(0, 2, with(where, {key()})));
-    ChildProcess second("meet",
-                        rank_of(1, 2, with(where, {"UNISONO_JOB_KEY=" + std::string(64, 'b')})));
-    EXPECT_EQ(second.wait(), kFailed);
-    EXPECT_THAT(second.output(), HasSubstr("authentication"));
-    EXPECT_THAT(second.output(), HasSubstr("UNISONO_JOB_KEY"));
-    EXPECT_EQ(first.wait(), kFailed);
+    expect_another_key_refused(where);
     std::ifstream file(folder.path() + "/meet");
     const std::string left{std::istreambuf_iterator<char>(file), {}};
     EXPECT_THAT(left, Not(HasSubstr("aaaa"))) << "a failed start must not leave the key behind";

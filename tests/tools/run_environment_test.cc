@@ -180,9 +180,12 @@ TEST(RunEnvironment, ReadsEndpointsWithAndWithoutPort) {
 }
 
 TEST(RunEnvironment, TakesAnAddressInBrackets) {
-  Launcher launcher(shell({"--master-addr", "[fe80::2]"}, "echo $MASTER_ADDR"));
-  EXPECT_EQ(launcher.wait(), 0) << launcher.err();
-  EXPECT_EQ(launcher.out(), "[0] fe80::2\n");
+  for (const auto& [address, line] :
+       {std::pair("[fe80::2]", "[0] fe80::2\n"), std::pair("[]", "[0] []\n")}) {
+    Launcher launcher(shell({"--master-addr", address}, "echo $MASTER_ADDR"));
+    EXPECT_EQ(launcher.wait(), 0) << launcher.err();
+    EXPECT_EQ(launcher.out(), line);
+  }
 }
 
 TEST(RunEnvironment, SeveralNodesNeedAKey) {

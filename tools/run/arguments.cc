@@ -239,7 +239,7 @@ Status take_master(const Typed& typed, RunArguments& arguments) {
       return tools::invalid("--master-addr: longer than {} bytes", kAddressBytesMax);
     }
     const std::string& given = typed.master_address;
-    const bool is_bracketed = given.starts_with('[') && given.ends_with(']');  // IPv6
+    const bool is_bracketed = given.size() > 2 && given.front() == '[' && given.back() == ']';
     arguments.master_address = is_bracketed ? given.substr(1, given.size() - 2) : given;
     arguments.master_address_given = true;
   }
